@@ -66,8 +66,8 @@ const cli_verb cli_verbs[] = {
     {
         "cluster",
         "script|submit FILE.yaml [key=value ...] [--json]\n"
-        "         nrl cluster status|cancel FILE.yaml [--json]\n"
-        "         nrl cluster logs FILE.yaml [--follow]\n"
+        "         nrl cluster status|cancel FILE.yaml [key=value ...] [--json]\n"
+        "         nrl cluster logs FILE.yaml [key=value ...] [--follow]\n"
         "         nrl cluster autoscaler FILE.yaml\n"
         "         nrl cluster keys",
         "cluster submit run.yaml",

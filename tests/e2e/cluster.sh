@@ -17,11 +17,19 @@ lacks out "scontrol"
 run 0 cluster script job.yaml cluster.type=kubernetes cluster.image=a/b:1
 has out "completionMode: Indexed"
 has out "result-0.result:4,result-1.result:4"
+run 0 cluster script job.yaml cluster.type=kubernetes cluster.image=a/b:1 cluster.secret=job
+has out "- {name: NRL_JOB_SECRET, valueFrom: {secretKeyRef: {name: job, key: secret}}}"
+lacks out "/etc/nrl"
 run 0 cluster script job.yaml cluster.type=ray 'cluster.ranks=[4, 8, 16]' cluster.nodes=null cluster.min_nodes=2 cluster.time=null
 grep -qF "[4, 8, 16], " out || is "the ranks of the driver" "$(sed -n 3p out)" "[4, 8, 16]"
 python3 - <out >log 2>&1 <<'END' || is "the driver for Ray" "$(cat log)" "a program of Python"
-import ast, sys
-ast.parse(open("out").read())
+import ast, signal
+program = ast.parse(open("out").read())
+program.body = [n for n in program.body if getattr(n, "name", "") == "is_lost" or isinstance(n, ast.Assign) and "JOB" not in ast.dump(n)]
+exec(compile(program, "driver", "exec"))
+codes = [0, 1, 2, 3, 4, 5, 75, 130, 134, 137, 139, 143]
+lost = [code for code in codes if is_lost(code)]
+assert lost == [4, 134, 137, 139], lost
 END
 run 0 cluster autoscaler job.yaml cluster.type=ray 'cluster.provider={type: aws, region: us-west-2, machine: p4d.24xlarge, head_machine: m5.large}'
 for line in "max_workers: 2" 'region: "us-west-2"' 'node_config: {InstanceType: "m5.large"}' '  - "module load cuda"'; do has out "$line"; done
@@ -53,7 +61,7 @@ cat >expected <<'END'
 END
 cmp -s components expected || is "components of a job" "$(cat components)" "$(cat expected)"
 has out "NRL_GROUP=judge srun --het-group=3 sh -c 'serve-it --port 8000 '\\''a b'\\''' &"
-has out "NRL_GROUP=trainer srun --kill-on-bad-exit=0 --wait=120 --het-group=0,1,2 "
+has out "NRL_GROUP=trainer srun --kill-on-bad-exit=0 --wait=120 --het-group=0,1,2 --cpus-per-task=2 "
 sh -n out || is "the script" malformed "a script of sh"
 run 0 cluster script job.yaml 'cluster.groups={learner: {memory: 200G}}'
 lacks out "het"
@@ -129,6 +137,33 @@ printf '#!/bin/sh\necho 7\n' >bin/sbatch
 PATH="$work/bin:$PATH" "$nrl" cluster submit job.yaml >out 2>err
 is "exit code where an earlier script is replaced" $? 0
 has jobs/result.json '"job": "7"'
+PATH="$work/bin:$PATH" "$nrl" cluster submit job.yaml cluster.name=other 'name=a b' >out 2>err
+has out "nrl cluster status job.yaml cluster.name=other 'name=a b'"
+
+# ---- a job that runs in another directory: its script, its record and its output stay here ----
+mkdir elsewhere
+PATH="$work/bin:$PATH" "$nrl" cluster submit job.yaml cluster.name=far cluster.directory="$work/elsewhere" >out 2>err
+is "exit code of a job in another directory" $? 0
+has jobs/far.sh "#SBATCH --chdir=$work/elsewhere"
+has jobs/far.sh "#SBATCH --output=$work/jobs/far-%j.log"
+echo 'step 1' >jobs/far-7.log
+run 0 cluster logs job.yaml cluster.name=far cluster.directory="$work/elsewhere"
+has out "step 1"
+run 0 cluster script job.yaml cluster.type=ray cluster.directory="$work/elsewhere"
+has out "$work/jobs/result.state.json"
+
+# ---- kubectl ----
+printf '#!/bin/sh\necho "$*" >>calls.txt\n[ "$1" != get ] || echo "2,,"\n' >bin/kubectl
+chmod +x bin/kubectl
+sed 's/cluster: {/cluster: {type: kubernetes, image: "a:1", name: pods, /' job.yaml >pods.yaml
+for words in "submit pods.yaml" "status pods.yaml" "logs pods.yaml cluster.namespace=ours --follow"; do
+    PATH="$work/bin:$PATH" "$nrl" cluster $words >out 2>err
+    is "exit code of $words" $? 0
+    cat out >>printed.txt
+done
+has printed.txt "job pods: active 2, succeeded 0, failed 0"
+has calls.txt "-f --max-log-requests=8 -n ours"
+lacks calls.txt "-n default"
 mkdir own && cp job.yaml own/result.sh && cp train.jsonl own/other.json
 for name in result other; do
     PATH="$work/bin:$PATH" "$nrl" cluster submit job.yaml cluster.logs=own cluster.name=$name >out 2>err

@@ -183,6 +183,7 @@ cluster:
   name: unequal
   time: 10
   nrl: ./wrapped
+  cpus_per_rank: 1
   environment: {MASTER_ADDR: 127.0.0.1, OMP_NUM_THREADS: 1}
   groups:
     watcher: {nodes: 1, command: 'echo "\$NRL_GROUP \$SLURM_NTASKS" >watcher.txt; exec sleep 1000'}

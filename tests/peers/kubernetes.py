@@ -77,7 +77,7 @@ for job in spec["replicatedJobs"]:
     kubernetes_validate.validate({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": f"{name}-{job['name']}-0"}, **job["template"]},
                                  "1.31", strict=True)
     pod = job["template"]["spec"]["template"]["spec"]["containers"][0]
-    group = {e["name"]: e["value"] for e in pod["env"]}["NRL_GROUP"]
+    group = {e["name"]: e.get("value") for e in pod["env"]}["NRL_GROUP"]
     limits = pod.get("resources", {}).get("limits", {})
     found[job["name"]] = (group, job["template"]["spec"]["completions"], limits.get("nvidia.com/gpu"), pod["image"], pod["command"][2])
     assert job["template"]["spec"]["backoffLimit"] == 0  # the JobSet starts all of its Jobs again

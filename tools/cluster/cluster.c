@@ -62,7 +62,7 @@ static nrl_status expect_job(arena *a, const cluster_job *job, const char **id)
     *id = newest_job(a, job);
     if (*id) return NRL_OK;
     return nrl_fail(NRL_ERR_CONFIG, "no job '%s' was submitted from this directory (%s)\nhint: nrl cluster submit %s",
-                    job->name, job->record_path, job->file);
+                    job->name, job->record_path, job->arguments);
 }
 
 static nrl_status write_record(arena *a, const cluster_job *job, const char *id)
@@ -118,7 +118,7 @@ static nrl_status refuse_second(arena *a, const cluster_job *job)
     if (!id || job->system->state(a, job, id, &s) != NRL_OK || s.is_over) return NRL_OK;
     return nrl_fail(NRL_ERR_CONFIG,
                     "job %s of this run is %s\nhint: nrl cluster cancel %s, or another cluster.name and out", id,
-                    s.state, job->file);
+                    s.state, job->arguments);
 }
 
 static nrl_status cluster_submit(arena *a, const cluster_job *job, bool json)
@@ -138,7 +138,7 @@ static nrl_status cluster_submit(arena *a, const cluster_job *job, bool json)
         printf("{\"job\": \"%s\", \"script\": \"%s\"}\n", id, job->script_path);
     else
         cli_page("submitted job %s (%s); next:\n  nrl cluster status %s\n  nrl cluster logs %s\n", id, job->script_path,
-                 job->file, job->file);
+                 job->arguments, job->arguments);
     return NRL_OK;
 }
 

@@ -30,8 +30,7 @@ typedef struct {
 typedef struct {
     /* what runs */
     const char *file, *out; /* the config, and its directory */
-    char **words;           /* key=value of the command line, [n_words] */
-    int n_words;
+    const char *arguments;  /* the config and the key=value of the command line, quoted for a shell */
     /* the section */
     const char *type, *name;
     cluster_group common;
@@ -46,9 +45,9 @@ typedef struct {
     size_t n_groups;
     cluster_part *parts; /* [n_parts], those of the run first */
     size_t n_parts;
-    int64_t seconds; /* of `time`; 0 = no limit is known */
-    const char *script_path, *record_path, *state_path;
-    const struct cluster_system *system; /* of `type` */
+    int64_t seconds;                                    /* of `time`; 0 = no limit is known */
+    const char *script_path, *record_path, *state_path; /* absolute */
+    const struct cluster_system *system;                /* of `type` */
 } cluster_job;
 
 typedef struct {

@@ -52,10 +52,7 @@ static const char *command(arena *a, const cluster_job *job, const cluster_part 
             buffer_print(&b, " --node-rank \"$((JOB_COMPLETION_INDEX + %lld))\"", (long long)first);
         else
             buffer_puts(&b, " --node-rank \"$JOB_COMPLETION_INDEX\"");
-        buffer_print(&b, " -- run %s", cluster_quote(a, job->file));
-        for (int i = 0; i < job->n_words; i++)
-            buffer_print(&b, " %s", cluster_quote(a, job->words[i]));
-        buffer_puts(&b, " resume=auto");
+        buffer_print(&b, " -- run %s resume=auto", job->arguments);
     } else {
         buffer_puts(&b, part->group->command);
     }
@@ -76,7 +73,9 @@ static void put_environment(arena *a, buffer *b, const cluster_job *job, const c
                      quoted(a, json ? json : nrl_node_string(n, "")));
         free(json);
     }
-    if (job->secret) buffer_print(b, "%*s            - {name: NRL_JOB_SECRET_FILE, value: /etc/nrl/secret}\n", in, "");
+    if (job->secret) /* a file would belong to root, and need mode 600 */
+        buffer_print(b, "%*s            - {name: NRL_JOB_SECRET, valueFrom: {secretKeyRef: {name: %s, key: secret}}}\n",
+                     in, "", job->secret);
 }
 
 static void put_resources(arena *a, buffer *b, const cluster_part *part, int in)
@@ -97,16 +96,12 @@ static void put_resources(arena *a, buffer *b, const cluster_part *part, int in)
 static void put_volumes(arena *a, buffer *b, const cluster_job *job, int in)
 {
     buffer_print(b, "%*s          volumeMounts:\n%*s            - {name: shm, mountPath: /dev/shm}\n", in, "", in, "");
-    if (job->secret) buffer_print(b, "%*s            - {name: secret, mountPath: /etc/nrl, readOnly: true}\n", in, "");
     for (size_t i = 0; i < nrl_node_size(job->mounts); i++) {
         const char *text = nrl_node_string(nrl_node_at(job->mounts, i), ""), *colon = strchr(text, ':');
         buffer_print(b, "%*s            - {name: volume-%zu, mountPath: %s}\n", in, "", i,
                      quoted(a, colon ? colon + 1 : "/data"));
     }
     buffer_print(b, "%*s      volumes:\n%*s        - {name: shm, emptyDir: {medium: Memory}}\n", in, "", in, "");
-    if (job->secret)
-        buffer_print(b, "%*s        - {name: secret, secret: {secretName: %s, defaultMode: 256}}\n", in, "",
-                     job->secret); /* 0400 */
     for (size_t i = 0; i < nrl_node_size(job->mounts); i++) {
         const char *text = nrl_node_string(nrl_node_at(job->mounts, i), "");
         buffer_print(b, "%*s        - {name: volume-%zu, persistentVolumeClaim: {claimName: %.*s}}\n", in, "", i,
@@ -177,34 +172,59 @@ static nrl_status kubernetes_submit(arena *a, const cluster_job *job, const char
     return cluster_command(a, argv, NULL);
 }
 
+/* Ends `argv`, [n] words, with the namespace; kubectl itself has a default. */
+static void end_words(const cluster_job *job, const char **argv, size_t n)
+{
+    if (job->namespace) {
+        argv[n++] = "-n";
+        argv[n++] = job->namespace;
+    }
+    argv[n] = NULL;
+}
+
+/* "active 2, succeeded 0, failed 0" of "2,,": kubectl prints nothing for a count of 0. */
+static const char *counts_text(arena *a, const char *counts)
+{
+    static const char *const names[] = {"active", "succeeded", "failed"};
+    char *rest = arena_strdup(a, counts);
+    const char *text = "";
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const char *count = strsep(&rest, ",");
+        text = arena_printf(a, "%s%s%s %s", text, i ? ", " : "", names[i], count && *count ? count : "0");
+    }
+    return text;
+}
+
 static nrl_status kubernetes_state(arena *a, const cluster_job *job, const char *id, cluster_state *state)
 {
-    static const char of_job[] = "jsonpath={.status.active} {.status.succeeded} {.status.failed}";
-    const char *const argv[] = {"kubectl",
-                                "get",
-                                is_set(job) ? "jobset" : "job",
-                                id,
-                                "-o",
-                                is_set(job) ? "jsonpath={.status.terminalState}" : of_job,
-                                "-n",
-                                job->namespace ? job->namespace : "default",
-                                NULL};
+    static const char of_job[] = "jsonpath={.status.active},{.status.succeeded},{.status.failed}";
+    const char *argv[CLUSTER_MAX_WORDS] = {"kubectl", "get", is_set(job) ? "jobset" : "job",
+                                           id,        "-o",  is_set(job) ? "jsonpath={.status.terminalState}" : of_job};
+    const char *text;
+    end_words(job, argv, 6);
     /* is_over, as far as it is known here: `kubectl create` itself refuses a second Job of the name */
     *state =
         (cluster_state){.from = "kubectl", .elapsed = "", .left = "", .reason = "", .restarts = "", .is_over = true};
-    NRL_TRY(cluster_command(a, argv, &state->state));
-    if (!*state->state) state->state = "running"; /* a JobSet without a terminal state */
+    NRL_TRY(cluster_command(a, argv, &text));
+    state->state = !is_set(job) ? counts_text(a, text) : *text ? text : "running"; /* no terminal state yet */
     return NRL_OK;
 }
 
 static nrl_status kubernetes_logs(arena *a, const cluster_job *job, const char *id, bool follow, const char **argv)
 {
     const char *label = is_set(job) ? "jobset.sigs.k8s.io/jobset-name" : "batch.kubernetes.io/job-name";
-    const char *const words[] = {"kubectl",  "logs",
-                                 "-l",       arena_printf(a, "%s=%s", label, id),
-                                 "--prefix", follow ? "-f" : "--tail=50",
-                                 "-n",       job->namespace ? job->namespace : "default",
-                                 NULL};
+    int64_t pods = 0;
+    for (size_t i = 0; i < job->n_parts; i++)
+        pods += job->parts[i].nodes * (1 + job->max_restarts); /* failed Pods stay */
+    const char *words[CLUSTER_MAX_WORDS] = {
+        "kubectl",
+        "logs",
+        "-l",
+        arena_printf(a, "%s=%s", label, id),
+        "--prefix",
+        follow ? "-f" : "--tail=50",
+        arena_printf(a, "--max-log-requests=%lld", (long long)pods)}; /* kubectl's default, 5, is too few for -f */
+    end_words(job, words, 7);
     memcpy(argv, words, sizeof words);
     return NRL_OK;
 }

@@ -16,11 +16,6 @@ static const char ray_driver[] = {
 #include "ray_driver.py.inc"
 };
 
-static const char *absolute(arena *a, const cluster_job *job, const char *path)
-{
-    return *path == '/' ? path : arena_printf(a, "%s/%s", job->directory, path);
-}
-
 /* A group for the driver: its machines, each with the number of its ranks, and what they run. */
 static nrl_node *group_node(arena *a, const cluster_job *job, const cluster_group *g)
 {
@@ -57,20 +52,12 @@ static nrl_node *environment_node(arena *a, const nrl_node *map)
     return texts;
 }
 
-/* Lines of the shell, and the words of `nrl run`, each as one text. */
+/* The lines of the shell as one text. */
 static const char *setup_text(arena *a, const cluster_job *job)
 {
     const char *all = "";
     for (size_t i = 0; i < nrl_node_size(job->setup); i++)
         all = arena_printf(a, "%s%s\n", all, nrl_node_string(nrl_node_at(job->setup, i), ""));
-    return all;
-}
-
-static const char *words_text(arena *a, const cluster_job *job)
-{
-    const char *all = cluster_quote(a, job->file);
-    for (int i = 0; i < job->n_words; i++)
-        all = arena_printf(a, "%s %s", all, cluster_quote(a, job->words[i]));
     return all;
 }
 
@@ -89,9 +76,9 @@ static char *ray_script(arena *a, const cluster_job *job)
     node_append(a, map, "environment", environment_node(a, job->environment));
     node_append_text(a, map, "setup", setup_text(a, job));
     node_append_text(a, map, "nrl", cluster_quote(a, job->nrl));
-    node_append_text(a, map, "words", words_text(a, job));
+    node_append_text(a, map, "words", job->arguments);
     node_append_text(a, map, "directory", job->directory);
-    node_append_text(a, map, "state", absolute(a, job, job->state_path));
+    node_append_text(a, map, "state", job->state_path);
     char *json = json_write(map, 0), *quoted = json_quote(json, strlen(json));
     buffer b = {0};
     /* a string of JSON is one of Python too */
@@ -129,8 +116,7 @@ static nrl_status ray_submit(arena *a, const cluster_job *job, const char **id)
     localtime_r(&seconds, &now);
     strftime(stamp, sizeof stamp, "%Y%m%d-%H%M%S", &now);
     *id = arena_printf(a, "%s-%s", job->name, stamp);
-    const char *const more[] = {
-        "--no-wait", "--submission-id", *id, "--", "python3", absolute(a, job, job->script_path), NULL};
+    const char *const more[] = {"--no-wait", "--submission-id", *id, "--", "python3", job->script_path, NULL};
     ray_words(job, "submit", more, argv);
     return cluster_command(a, argv, NULL);
 }
@@ -152,7 +138,7 @@ static nrl_status ray_state(arena *a, const cluster_job *job, const char *id, cl
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (strstr(text, words[i][0])) state->state = words[i][1];
     state->is_over = strcmp(state->state, "PENDING") && strcmp(state->state, "RUNNING");
-    if (json_read_file(a, absolute(a, job, job->state_path), MAX_STATE, &seen) != NRL_OK) return NRL_OK;
+    if (json_read_file(a, job->state_path, MAX_STATE, &seen) != NRL_OK) return NRL_OK;
     state->reason = nrl_node_string(nrl_node_find(seen, "state"), "");
     state->restarts = arena_printf(a, "%lld", (long long)nrl_node_int(nrl_node_find(seen, "starts"), 0));
     state->resources = nrl_node_find(seen, "resources");

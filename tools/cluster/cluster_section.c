@@ -287,8 +287,7 @@ nrl_status cluster_read(arena *a, int argc, char **argv, cluster_job *job)
     char here[4096];
     nrl_config *config = nrl_config_create(a);
     *job = (cluster_job){.file = argv[1],
-                         .words = argv + 2,
-                         .n_words = argc - 2,
+                         .arguments = cluster_quote(a, argv[1]),
                          .type = "slurm",
                          .common.nodes = 1,
                          .save_before = 120,
@@ -297,8 +296,10 @@ nrl_status cluster_read(arena *a, int argc, char **argv, cluster_job *job)
                          .wait_for_nodes = 60,
                          .max_restarts = 3};
     nrl_status st = nrl_config_read(config, argv[1]);
-    for (int i = 2; st == NRL_OK && i < argc; i++)
+    for (int i = 2; st == NRL_OK && i < argc; i++) {
         nrl_config_override(config, argv[i]);
+        job->arguments = arena_printf(a, "%s %s", job->arguments, cluster_quote(a, argv[i]));
+    }
     if (st == NRL_OK) nrl_config_substitute(config, cli_variable);
     const nrl_node *root = st == NRL_OK ? nrl_config_root(config) : NULL,
                    *section = root ? nrl_node_find(root, "cluster") : NULL;
@@ -321,7 +322,9 @@ nrl_status cluster_read(arena *a, int argc, char **argv, cluster_job *job)
     read_groups(a, &problems, section, job);
     NRL_TRY(problems_report(&problems));
     make_parts(a, job);
-    if (!job->directory) job->directory = getcwd(here, sizeof here) ? arena_strdup(a, here) : ".";
+    if (!getcwd(here, sizeof here)) return nrl_fail(NRL_ERR_IO, "the working directory: %s", strerror(errno));
+    if (!job->directory) job->directory = arena_strdup(a, here);
+    if (*job->logs != '/') job->logs = arena_printf(a, "%s/%s", here, job->logs); /* the job runs in `directory` */
     job->script_path = arena_printf(a, "%s/%s.%s", job->logs, job->name, job->system->suffix);
     job->state_path = arena_printf(a, "%s/%s.state.json", job->logs, job->name);
     job->record_path = arena_printf(a, "%s/%s.json", job->logs, job->name);

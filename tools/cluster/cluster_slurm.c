@@ -61,12 +61,14 @@ static const char *value_text(arena *a, const nrl_node *n)
     return nrl_node_string(n, "");
 }
 
-/* A step on the components of a group, up to what runs in it. */
+/* A step on the components of a group, up to what runs in it. Since Slurm 22.05 a step does not inherit cpus-per-task;
+ * the task of a machine of another group may use all of its processors without it. */
 static void put_step(arena *a, buffer *b, const cluster_job *job, const cluster_group *g, const char *options)
 {
     buffer_print(b, "NRL_GROUP=%s srun%s", g->name, options);
     for (size_t i = 0, n = 0; i < job->n_parts && job->n_parts > 1; i++)
         if (job->parts[i].group == g) buffer_print(b, "%s%zu", n++ ? "," : " --het-group=", i);
+    if (g == job->group_list && g->cpus_per_rank) buffer_print(b, " --cpus-per-task=%lld", (long long)g->cpus_per_rank);
     if (g->image) buffer_print(b, " --container-image=%s", cluster_quote(a, g->image));
     for (size_t i = 0; i < nrl_node_size(job->mounts); i++)
         buffer_print(b, "%s%s", i ? "," : " --container-mounts=",
@@ -94,10 +96,7 @@ static char *slurm_script(arena *a, const cluster_job *job)
     /* --kill-on-bad-exit would kill ranks that are still saving when the first one exits with 75, and the code of a
      * killed rank hides the 75. Ranks notice a lost rank by themselves; --wait ends those that do not. */
     put_step(a, &b, job, job->group_list, " --kill-on-bad-exit=0 --wait=120");
-    buffer_print(&b, " %s run %s", cluster_quote(a, job->nrl), cluster_quote(a, job->file));
-    for (int i = 0; i < job->n_words; i++)
-        buffer_print(&b, " %s", cluster_quote(a, job->words[i]));
-    buffer_puts(&b, " resume=auto\ncode=$?\n");
+    buffer_print(&b, " %s run %s resume=auto\ncode=$?\n", cluster_quote(a, job->nrl), job->arguments);
     if (job->n_groups > 1) buffer_puts(&b, "kill $others 2>/dev/null # the other groups end with the run\nwait\n");
     if (job->requeue)
         buffer_puts(&b, "if [ $code -eq 75 ] && [ -z \"$stopped\" ]; then\n"
@@ -181,12 +180,11 @@ static nrl_status slurm_submit(arena *a, const cluster_job *job, const char **id
 
 static nrl_status slurm_logs(arena *a, const cluster_job *job, const char *id, bool follow, const char **argv)
 {
-    const char *path =
-        arena_printf(a, "%s/%s/%s-%s.log", *job->logs == '/' ? "" : job->directory, job->logs, job->name, id);
+    const char *path = arena_printf(a, "%s/%s-%s.log", job->logs, job->name, id);
     const char *const tail[] = {"tail", "-n", "50", follow ? "-F" : "--", path, NULL};
     if (access(path, R_OK))
         return nrl_fail(NRL_ERR_IO, "%s: %s\nhint: a waiting job has no output yet: nrl cluster status %s", path,
-                        strerror(errno), job->file);
+                        strerror(errno), job->arguments);
     memcpy(argv, tail, sizeof tail);
     return NRL_OK;
 }

@@ -14,6 +14,7 @@ from ray.util.placement_group import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 STOPPED, LOST = 75, 4  # exit codes of nrl: the state is saved; another rank was lost
+INTERRUPTED = (128 + signal.SIGINT, 128 + signal.SIGTERM)
 PR_SET_PDEATHSIG = 1
 
 
@@ -166,6 +167,11 @@ def start(number):
         remove_placement_group(group)
 
 
+def is_lost(code):
+    """Whether a rank crashed or was killed, or a machine is gone."""
+    return code == LOST or code >= 128 and code not in INTERRUPTED
+
+
 def main():
     signal.signal(signal.SIGTERM, on_signal)
     signal.signal(signal.SIGINT, on_signal)
@@ -175,7 +181,7 @@ def main():
     try:
         for number in range(1 + JOB["max_restarts"]):
             code, ranks = start(number)
-            if code not in (LOST, 128 + signal.SIGKILL):
+            if not is_lost(code):
                 break
             record("lost a machine", number, ranks)
     except Stop:
