@@ -52,9 +52,10 @@ function(nrl_plugin)
     target_link_libraries(${target} PRIVATE libnrl nrl_base nrl_options ${P_LIBRARIES})
     target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/lib/operations/include) # nrl/expr.h is inline
     target_link_options(${target} PRIVATE LINKER:--exclude-libs,libnrl_base.a)
+    file(RELATIVE_PATH libraries /prefix/${NRL_PLUGIN_SUBDIR}/${P_KIND} /prefix/${CMAKE_INSTALL_LIBDIR})
     set_target_properties(${target} PROPERTIES
       LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/${NRL_PLUGIN_SUBDIR}/${P_KIND}
-      INSTALL_RPATH "$ORIGIN/../../")
+      INSTALL_RPATH "$ORIGIN/${libraries}")
     if(NOT P_COMPONENT)
       set(P_COMPONENT runtime)
     endif()
@@ -63,7 +64,8 @@ function(nrl_plugin)
   else()
     target_link_libraries(${target} PRIVATE nrl::libnrl ${P_LIBRARIES})
     set_target_properties(${target} PROPERTIES
-      LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/plugins/${P_KIND})
+      LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/plugins/${P_KIND}
+      INSTALL_RPATH_USE_LINK_PATH ON) # the libraries may be in another prefix
     install(TARGETS ${target} LIBRARY DESTINATION ${NRL_PLUGIN_INSTALL_DIR}/${P_KIND})
   endif()
 endfunction()

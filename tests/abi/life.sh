@@ -16,6 +16,7 @@ done
 build "$repository" built 3
 "$cmake" --install built --prefix "$work/beside" >log 2>&1 || is "cmake --install" "$(cat log)" works
 [ -f beside/lib/nrl/loggers/table.so ] || is "what cmake --install made" "$(find beside)" lib/nrl/loggers/table.so
+readelf -d beside/lib/nrl/loggers/table.so | grep -q "R.*PATH.*$prefix/lib" || is "the path of its libraries" none "$prefix/lib"
 
 # ---- a folder of sources ----
 run 0 plugins list

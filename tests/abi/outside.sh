@@ -39,3 +39,9 @@ grep "100% tests passed, 0 tests failed out of 2" log
 "$nrl" run "$example/gce.yaml" plugins="[$work/gce/plugins]" train.epochs=0 train.steps=2 eval.every=0 \
     checkpoint.every=0 backend="{name: cpu, threads: 1}" out=out >log 2>&1 || { cat log; exit 1; }
 test "$(grep -c '"mean_p":' out/metrics.jsonl)" -eq 2
+
+# ---- libraries in another directory than lib: installed plugins find them ----
+"$cmake" -S "$NRL_TEST_SOURCE" -B lib64 -DCMAKE_INSTALL_LIBDIR=lib64 -DCMAKE_C_COMPILER="$cc" -DNRL_TESTS=OFF -DNRL_CUDA=OFF \
+    >log 2>&1 || { cat log; exit 1; }
+grep -A2 '/algorithms/sft.so"$' lib64/cmake_install.cmake >paths
+grep -F 'RPATH "\$ORIGIN/../../../lib64"' paths || { cat paths; exit 1; }
