@@ -7,6 +7,7 @@
 #include "cli/verbs.h"
 #include <ctype.h>
 #include <errno.h>
+#include <libgen.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +19,7 @@ typedef struct {
     arena a;
     const plugin_kind *kind;
     const char *name, *folder, *skeletons;
+    const char *bin; /* the directory of this program */
 } beginning;
 
 /* ---- arguments ---- */
@@ -125,13 +127,17 @@ static nrl_status write_all(beginning *b)
     return NRL_OK;
 }
 
-static void print_next(const beginning *b)
+/* CMake finds an nrl whose program is on PATH by itself. */
+static void print_next(beginning *b)
 {
-    const char *d = b->folder;
-    printf("build it:  cmake -S %s -B %s/build && cmake --build %s/build\n"
+    const char *d = b->folder, *path = cli_getenv("PATH");
+    const bool is_on_path = path && strstr(arena_printf(&b->a, ":%s:", path), arena_printf(&b->a, ":%s:", b->bin));
+    const char *prefix =
+        is_on_path ? "" : arena_printf(&b->a, " -DCMAKE_PREFIX_PATH=%s", dirname(arena_strdup(&b->a, b->bin)));
+    printf("build it:  cmake -S %s -B %s/build%s && cmake --build %s/build\n"
            "test it:   ctest --test-dir %s/build --output-on-failure\n"
-           "find it:   NRL_PLUGIN_PATH=%s/build/plugins nrl describe %s\n",
-           d, d, d, d, d, b->name);
+           "find it:   NRL_PLUGIN_PATH=%s/build/plugins %s%snrl describe %s\n",
+           d, d, prefix, d, d, d, is_on_path ? "" : b->bin, is_on_path ? "" : "/", b->name);
 }
 
 nrl_status cli_plugins_new(int argc, char **argv)
@@ -141,7 +147,8 @@ nrl_status cli_plugins_new(int argc, char **argv)
     const char *exe = cli_exe_dir(&b.a);
     b.name = argv[3];
     b.folder = argv[4];
-    b.skeletons = arena_printf(&b.a, "%s/../" NRL_SKELETONS, exe ? exe : ".");
+    b.bin = exe ? exe : ".";
+    b.skeletons = arena_printf(&b.a, "%s/../" NRL_SKELETONS, b.bin);
     nrl_status st = check_name(b.name);
     if (st == NRL_OK) st = find_skeleton(&b, argv[2]);
     if (st == NRL_OK) st = write_all(&b);

@@ -43,12 +43,22 @@ install(DIRECTORY docs/plugins DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT dev
 install(FILES docs/security.md DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT dev)
 install(FILES plugins/README.md DESTINATION ${CMAKE_INSTALL_DOCDIR}/plugins COMPONENT dev)
 install(EXPORT nrl-targets NAMESPACE nrl:: DESTINATION ${nrl_package_dir} COMPONENT dev)
-configure_package_config_file(cmake/nrl-config.cmake.in ${PROJECT_BINARY_DIR}/nrl-config.cmake
+configure_package_config_file(cmake/nrl-config.cmake.in ${PROJECT_BINARY_DIR}/installed/nrl-config.cmake
   INSTALL_DESTINATION ${nrl_package_dir})
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/nrl-config-version.cmake
   COMPATIBILITY SameMinorVersion)
-install(FILES ${PROJECT_BINARY_DIR}/nrl-config.cmake ${PROJECT_BINARY_DIR}/nrl-config-version.cmake
+install(FILES ${PROJECT_BINARY_DIR}/installed/nrl-config.cmake ${PROJECT_BINARY_DIR}/nrl-config-version.cmake
   cmake/nrl_plugin.cmake DESTINATION ${nrl_package_dir} COMPONENT dev)
+# find_package(nrl) also finds the build directory, where `nrl plugins install` and `nrl plugins new` of a program that is not
+# installed need it. All headers belong to libnrl there, as in an installed tree.
+export(EXPORT nrl-targets NAMESPACE nrl::)
+file(GLOB side_headers CONFIGURE_DEPENDS lib/*/include cpp/include)
+file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/nrl-config.cmake CONTENT [[
+set(NRL_PLUGIN_SUBDIR "@NRL_PLUGIN_SUBDIR@")
+include("${CMAKE_CURRENT_LIST_DIR}/nrl-targets.cmake")
+target_include_directories(nrl::libnrl INTERFACE "@side_headers@")
+include("@PROJECT_SOURCE_DIR@/cmake/nrl_plugin.cmake")
+]] @ONLY)
 # The pkg-config file derives the prefix from its own path.
 file(RELATIVE_PATH nrl_pc_prefix /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)
 string(REGEX REPLACE "/$" "" nrl_pc_prefix "${nrl_pc_prefix}")

@@ -91,4 +91,15 @@ run 2 plugins remove ../table
 [ -z "$(ls -d "${TMPDIR:-/tmp}"/nrl-plugins-install-* 2>/dev/null)" ] || is "temporary folders" left none
 env -u XDG_DATA_HOME -u HOME "$nrl" plugins list >out 2>err
 is "exit code without a home" $? 2
+
+# ---- a program that is not installed ----
+nrl=$NRL_TEST_BUILD/bin/nrl
+run 0 plugins install "$source/examples/gce"
+has out "algorithm gce "
+run 0 plugins remove gce
+run 0 plugins new algorithm mine mine
+sed -n 's/^[a-z]* it: *//p' out >next.sh
+is "the commands that come next" "$(wc -l <next.sh)" 3
+sh -e next.sh >log 2>&1 || is "the commands that come next" "$(cat log)" "those that work"
+has log "strength"
 exit $failed
