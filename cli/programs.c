@@ -38,7 +38,7 @@ nrl_status programs_exec(const char *name, char **argv)
                         ? nrl_fail(NRL_ERR_CONFIG, "cannot find the program '%s'", path)
                         : nrl_fail(NRL_ERR_IO, "cannot start '%s': %s%s", path, strerror(error),
                                    error == ENOENT ? "\nhint: some verbs are only built if their library is found; "
-                                                     "download and upload need libcurl"
+                                                     "serve needs libmicrohttpd; download and upload need libcurl"
                                                    : "");
     arena_free(&a);
     return st;

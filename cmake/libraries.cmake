@@ -11,7 +11,7 @@ pkg_check_modules(SODIUM REQUIRED IMPORTED_TARGET libsodium)
 pkg_check_modules(ZLIB REQUIRED IMPORTED_TARGET zlib)
 pkg_check_modules(LZMA QUIET IMPORTED_TARGET liblzma) # optional: data files compressed by xz
 pkg_check_modules(CURL QUIET IMPORTED_TARGET libcurl) # optional: `nrl download`, `nrl upload`
-pkg_check_modules(MICROHTTPD QUIET IMPORTED_TARGET libmicrohttpd) # optional: nrl serve
+pkg_check_modules(MICROHTTPD QUIET IMPORTED_TARGET libmicrohttpd) # optional: `nrl serve`, the page of `nrl watch`
 add_library(nrl_base_libraries INTERFACE)
 target_link_libraries(nrl_base_libraries INTERFACE PkgConfig::JANSSON PkgConfig::YAML PkgConfig::XXHASH PkgConfig::SODIUM
   PkgConfig::ZSTD Threads::Threads m)

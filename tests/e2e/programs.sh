@@ -76,4 +76,5 @@ LD_LIBRARY_PATH=$PWD/lone/lib lone/bin/nrl eval x.yaml >out 2>err
 is "exit code without the program" $? 1
 has err "cannot start '"
 has err "libexec/nrl/nrl-eval': No such file or directory"
+has err "serve needs libmicrohttpd; download and upload need libcurl"
 exit $failed

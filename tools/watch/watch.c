@@ -159,6 +159,18 @@ static nrl_status follow(const watched *w, const sigset_t *signals)
 
 /* ---- the verb ---- */
 
+#ifndef WATCH_HAS_SERVER
+nrl_status watch_serve(const watched *w, int64_t port, const sigset_t *signals)
+{
+    (void)port;
+    (void)signals;
+    return nrl_fail(NRL_ERR_CONFIG,
+                    "cannot serve the page of the run: this nrl was built without libmicrohttpd\n"
+                    "hint: nrl watch %s --text",
+                    w->dir);
+}
+#endif
+
 static nrl_status watch_verb(int argc, char **argv)
 {
     arena a = {0};
