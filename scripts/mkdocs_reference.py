@@ -19,7 +19,7 @@ from mkdocs.structure.files import File
 
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = ["CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"]
-HEADERS = sorted(header for folder in ("core", "inference", "profiling", "testing") for header in (ROOT / folder / "include/nrl").glob("*.h"))
+HEADERS = sorted([*ROOT.glob("core/include/nrl/*.h"), *ROOT.glob("lib/*/include/nrl/*.h")], key=lambda header: header.name)
 # Files of the tree that are pages of the site.
 PAGES = {ROOT / name: f"project/{name}" for name in PROJECT}
 PAGES |= {header: f"reference/headers/{header.stem}.md" for header in HEADERS}
@@ -43,7 +43,7 @@ def code(text):
 
 def limits(option):
     if option.get("choices"):
-        return ", ".join(code(c) for c in option["choices"])
+        return ", ".join(code(c) for c in option["choices"].split("|"))
     bounds = [option.get("min"), option.get("max")]
     if bounds == [None, None]:
         return ""
@@ -86,7 +86,9 @@ def reference():
         "reference/script.md": "# Lua functions\n\nWhat `nrl describe lua` prints.\n\n```text\n"
             + nrl("describe", "lua") + "```\n",
     }
-    verbs = list(dict.fromkeys(re.findall(r"^  nrl ([a-z][a-z-]*)", nrl("help"), re.M)))
+    # Those with an example, and those in the line "and nrl cluster, migrate, ...", as in cmake/man.sh.
+    shown = re.findall(r"^  nrl ([a-z][a-z-]*)|^  and nrl (.*)", nrl("help"), re.M)
+    verbs = list(dict.fromkeys(verb for one, others in shown for verb in [one, *others.split(", ")] if verb))
     lines = ["# Commands", "", "What `nrl help` prints, and then `nrl help VERB` of each verb.", "",
              "```text", nrl("help").rstrip(), "```", ""]
     for verb in verbs:
