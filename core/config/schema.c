@@ -124,8 +124,8 @@ static const nrl_option train_rows[] = {
     NRL_OPT_NODE(
         config_train, offload, "",
         "{optimizer: disk} keeps optimizer states and fp32 masters in a file, {activations: disk} activations; host: "
-        "in host memory; none: on the device. folder: directory of the files, default: out. With optimizer: disk, "
-        "checkpoints are written synchronously"),
+        "in host memory; none: on the device. folder: directory of the files, default: out. With optimizer: host "
+        "or disk, checkpoints are written synchronously"),
     NRL_OPT_ENUM(config_train, on_oom, "stop", "stop|retry",
                  "what to do if a rank runs out of memory in the forward or backward pass; retry: all ranks repeat "
                  "the step with half of micro_batch_tokens (or micro_batch), down to one sample"),

@@ -91,7 +91,7 @@ size_t plugin_names(plugin_host *h, arena *a, uint32_t kind, const char ***names
 size_t plugin_defaults(plugin_host *h, arena *a, uint32_t kind, const plugin ***list);
 
 /* Whether the plugin of this name is a default plugin, which nrl may choose although the config does not name it: it is
- * installed with the program or lies in a directory of the config. Opens no plugin. [main] */
+ * installed with the program or by the user, or lies in a directory of the config. Opens no plugin. [main] */
 bool plugin_is_default(plugin_host *h, uint32_t kind, const char *name);
 
 typedef struct {
