@@ -84,7 +84,7 @@ run 2 migrate grpo_none.yaml --from trl --algorithm grpo
 has out "  scale_rewards: none "
 printf 'model_name_or_path: model\nstage: kto\nfinetuning_type: full\ndataset: x\nmask_history: true\nenable_thinking: false\ndefault_system: Be brief.\n' >kto.yaml
 run 2 migrate kto.yaml
-has err "enable_thinking: false: \`chat_template_kwargs: {enable_thinking: false}\` of a row is passed to the template"
+has err "enable_thinking: false: \`data.template: {path: auto, variables: {enable_thinking: false}}\`"
 has err "default_system: Be brief.: give the rows a system message"
 has out "mask_history: true: kto trains only the last answer of a row"
 

@@ -2,7 +2,7 @@
  * conversation.c - the jinja template plugin: a chat template from a tokenizer or a file, with the
  * semantics of transformers. The template gets the variables that transformers passes: messages
  * with all keys of the row that are not null, tools, documents (none), add_generation_prompt, the
- * named special tokens, and the chat_template_kwargs of the row.
+ * named special tokens, the option `variables`, and the chat_template_kwargs of the row.
  *
  * Trained spans are derived from the template itself, never guessed:
  * - from its {% generation %} marks, if it has any (transformers' return_assistant_tokens_mask);
@@ -13,8 +13,11 @@
  * An EOS after the last message of a rendering, where other messages have none, is ignored. A
  * template without that property (one that drops the reasoning of earlier turns) is an error.
  */
+#include "base/buffer.h"
+#include "base/json.h"
 #include "base/suggest.h"
 #include "jinja.h"
+#include <ctype.h>
 #include <nrl/template.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,8 +25,19 @@
 #include <time.h>
 
 typedef struct {
+    const nrl_node *variables;
+} jinja_options;
+
+static const nrl_option jinja_rows[] = {
+    NRL_OPT_NODE(jinja_options, variables, "{}",
+                 "variables of the template, such as {enable_thinking: false}; those of a row "
+                 "(chat_template_kwargs) take precedence"),
+};
+
+typedef struct {
     jinja *plain, *with_tools;           /* the second may be NULL */
     const nrl_open_tokenizer *tokenizer; /* NULL: nothing is rendered */
+    const nrl_node *variables;           /* of the options */
     char *text;
     int64_t now; /* the time when the template was opened, for strftime_now */
 } conversation_template;
@@ -44,6 +58,24 @@ static void spans_push(span_list *s, size_t begin, size_t end)
 
 enum { MAX_VARIABLES = 64, MAX_GIVEN = 32 }; /* per row */
 
+/* An exported template sets them by constants of Jinja. */
+static nrl_status template_check(const void *options)
+{
+    const nrl_node *map = ((const jinja_options *)options)->variables;
+    if (nrl_node_kind(map) != NRL_NODE_MAP || nrl_node_size(map) > MAX_GIVEN)
+        return nrl_fail(NRL_ERR_CONFIG, "variables: expected a map {NAME: VALUE} of at most %d variables", MAX_GIVEN);
+    for (size_t i = 0; i < nrl_node_size(map); i++) {
+        static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789";
+        const char *name = nrl_node_key(map, i);
+        const nrl_node_type kind = nrl_node_kind(nrl_node_at(map, i));
+        if (!*name || name[strspn(name, letters)] || isdigit((unsigned char)*name))
+            return nrl_fail(NRL_ERR_CONFIG, "variables: '%s' is not a name; expected letters, digits and _", name);
+        if (kind != NRL_NODE_BOOL && kind != NRL_NODE_INT && kind != NRL_NODE_FLOAT && kind != NRL_NODE_STRING)
+            return nrl_fail(NRL_ERR_CONFIG, "variables.%s: expected a text, a number, true or false", name);
+    }
+    return NRL_OK;
+}
+
 static void template_close(void *self)
 {
     conversation_template *t = self;
@@ -55,13 +87,13 @@ static void template_close(void *self)
 
 static nrl_status template_open(const void *options, const nrl_template_source *source, void **self)
 {
-    (void)options;
     if (!source->text)
         return nrl_fail(NRL_ERR_CONFIG,
                         "cannot open template '%s': it has no text; expected a file or the template of the tokenizer",
                         source->label);
     conversation_template *t = mem_alloc(sizeof *t);
     t->tokenizer = source->tokenizer;
+    t->variables = ((const jinja_options *)options)->variables;
     t->text = mem_strdup(source->text);
     t->now = (int64_t)time(NULL);
     const char *tools = source->tools_text;
@@ -181,6 +213,8 @@ static void fill_variables(renderer *r, const conversation_template *own, const 
     }
     set_variable(r, "tools", jinja_none());
     set_variable(r, "documents", jinja_none());
+    for (size_t i = 0; i < nrl_node_size(own->variables); i++)
+        set_variable(r, nrl_node_key(own->variables, i), jinja_from_node(&r->memory, nrl_node_at(own->variables, i)));
     for (size_t i = 0; i < nrl_node_size(c->variables); i++)
         set_variable(r, nrl_node_key(c->variables, i), jinja_from_node(&r->memory, nrl_node_at(c->variables, i)));
     if (c->tools) set_variable(r, "tools", jinja_from_node(&r->memory, c->tools));
@@ -422,6 +456,15 @@ static int32_t template_probe(const nrl_template_source *source)
 static nrl_status template_as_jinja(void *self, nrl_text *out)
 {
     const conversation_template *t = self;
+    buffer set = {0};
+    for (size_t i = 0; i < nrl_node_size(t->variables); i++) {
+        const char *name = nrl_node_key(t->variables, i);
+        char *value = json_write(nrl_node_at(t->variables, i), 0);
+        buffer_print(&set, "{%%- if %s is not defined %%}{%%- set %s = %s %%}{%%- endif %%}\n", name, name, value);
+        free(value);
+    }
+    if (set.size) nrl_text_add(out, set.text, set.size);
+    buffer_free(&set);
     nrl_text_add(out, t->text, strlen(t->text));
     return NRL_OK;
 }
@@ -433,8 +476,9 @@ static bool template_reads_keys(void *self)
 }
 
 static const nrl_template jinja_template = {
-    NRL_PLUGIN_PLAIN(NRL_KIND_TEMPLATE, nrl_template, "jinja", "0.1",
-                     "a chat template in Jinja, from the tokenizer or a file, as transformers runs it"),
+    NRL_PLUGIN(NRL_KIND_TEMPLATE, nrl_template, jinja_options, jinja_rows, "jinja", "0.1",
+               "a chat template in Jinja, from the tokenizer or a file, as transformers runs it"),
+    .plugin.check = template_check,
     .probe = template_probe,
     .open = template_open,
     .close = template_close,

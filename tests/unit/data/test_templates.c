@@ -72,6 +72,37 @@ static void tools_may_be_json_text_and_variables_a_map(void **state)
     ASSERT_FAILS(dataset_open(&o, &d), NRL_ERR_DATA, "key 'chat_template_kwargs': expected a map");
 }
 
+static nrl_status open_with(fixture *f, const char *variables, const chat_template **out)
+{
+    static const char text[] = "{{ mood }}{{ n + 1 }}{% if not loud %}!{% endif %}"
+                               "{% for m in messages %}{{ m.role[0] }}{{ m.content }}<|im_end|>{% endfor %}"
+                               "{% if add_generation_prompt %}a{% endif %}";
+    const config_choice choice = {.source = "t.jinja", .options = support_json(f, variables)};
+    return chat_template_open_text(test_host(), &choice, text, f->tok, out);
+}
+
+static void variables_of_the_config_reach_the_template(void **state)
+{
+    fixture *f = *state;
+    const chat_template *t;
+    dataset_options o = options(f, "{\"messages\": [" USER("q") ", " ASSISTANT("a") "]}\n", "");
+    assert_int_equal(open_with(f, "{\"variables\": {\"mood\": \"\\\"ok\\\"\", \"n\": 1, \"loud\": false}}", &t),
+                     NRL_OK);
+    o.template = t;
+    check(f, &o, "\"ok\"2!uq<|im_end|>a" L "a<|im_end|>" R);
+    char *exported = chat_template_jinja(t);
+    o = options(f, "{\"messages\": [" USER("q") ", " ASSISTANT("a") "]}\n", exported);
+    check(f, &o, "\"ok\"2!uq<|im_end|>a" L "a<|im_end|>" R);
+    free(exported);
+    o = options(f, "{\"messages\": [" USER("q") ", " ASSISTANT("a") "], \"chat_template_kwargs\": {\"n\": 2}}\n", "");
+    o.template = t;
+    check(f, &o, "\"ok\"3!uq<|im_end|>a" L "a<|im_end|>" R);
+    chat_template_close(t);
+    ASSERT_FAILS(open_with(f, "{\"variables\": {\"n\": [1]}}", &t), NRL_ERR_CONFIG,
+                 "variables.n: expected a text, a number, true or false");
+    ASSERT_FAILS(open_with(f, "{\"variables\": {\"a b\": 1}}", &t), NRL_ERR_CONFIG, "variables: 'a b' is not a name");
+}
+
 static void tools_of_openai_pairs_reach_the_template(void **state)
 {
     fixture *f = *state;
@@ -260,6 +291,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(tools_and_their_calls_are_written_and_trained),
         TEST(tools_may_be_json_text_and_variables_a_map),
+        TEST(variables_of_the_config_reach_the_template),
         TEST(tools_of_openai_pairs_reach_the_template),
         TEST(a_prompt_that_is_continued_has_the_tokens_of_generation),
         TEST(both_answers_of_a_pair_are_trained_behind_their_prompt),
