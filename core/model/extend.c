@@ -58,7 +58,7 @@ static nrl_status add(model *m, const nrl_param_spec *spec, bool may_be_new)
         return nrl_fail(NRL_ERR_DATA, "parameter '%s' has another shape in config.json", spec->name);
     if (p) return NRL_OK;
     p = model_param_new(m, spec);
-    p->saved_whole = true;
+    p->saved_whole = p->of_algorithm = true;
     p->may_be_new = may_be_new;
     p->index = m->n_params;
     m->params = with_one(m, m->params, &m->n_params, p);

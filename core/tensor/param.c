@@ -52,6 +52,11 @@ uint32_t nrl_param_tp(const nrl_param *p)
     return p->tp;
 }
 
+bool nrl_param_of_algorithm(const nrl_param *p)
+{
+    return p->of_algorithm;
+}
+
 int32_t nrl_param_expert(const nrl_param *p)
 {
     return p->expert;

@@ -16,10 +16,11 @@ struct nrl_param {
     int n_parts;
     nrl_part *parts;
     bool trained, decay, grad_is_empty;
-    bool saved_whole; /* in the files of adapters: added by an algorithm, or in a module of modules_to_save */
-    bool may_be_new;  /* an added one that weights need not have */
-    bool of_adapter;  /* the linear of its weight combines the ranks' parts */
-    uint32_t init;    /* nrl_init of model.h */
+    bool saved_whole;  /* in the files of adapters: added by an algorithm, or in a module of modules_to_save */
+    bool may_be_new;   /* an added one that weights need not have */
+    bool of_algorithm; /* added by an algorithm */
+    bool of_adapter;   /* the linear of its weight combines the ranks' parts */
+    uint32_t init;     /* nrl_init of model.h */
     double init_scale;
     uint32_t tp;
     int32_t expert;                         /* from 1; 0 = none */

@@ -7,7 +7,7 @@ export OMP_NUM_THREADS
 data=$source/tests/data/reward
 
 recorded=2e-5 # both compute in fp32; after 20 updates
-order=1e-5    # sums in another order
+norms=1e-4    # sums in another order
 
 cat >config.yaml <<YAML
 model: {path: $data/model}
@@ -53,10 +53,13 @@ for i in 3 4; do
     run 0 run config.yaml $(cat "case$i") out=other overwrite=true train.micro_batch_tokens=64 train.activation_checkpointing=all
     values other loss >found
     near found "losses$i" 20 $recorded
-    for strategy in ddp fsdp '{tensor: 2}'; do
+    values "run$i" grad_norm >norms
+    for strategy in ddp fsdp '{tensor: 2}' '{tensor: {size: 2, sequence: true}}' '{context: 2}' '{context: {size: 2, kind: ring}}'; do
         run 0 launch -n 2 -- run config.yaml $(cat "case$i") out=other overwrite=true "parallel=$strategy"
         values other loss >found
         near found "losses$i" 20 $recorded
+        values other grad_norm >found
+        near found norms 20 $norms
     done
     cp -r "run$i" again && rm -r again/checkpoints/step-00000020
     run 0 run config.yaml $(cat "case$i") out=again resume=auto
@@ -66,6 +69,18 @@ for i in 3 4; do
         is "$field of a resumed run" "$(cat found)" "$(cat whole)"
     done
     rm -r again
+done
+
+# a micro-batch of too few tokens to be divided
+echo '{"prompt_input_ids": [3], "chosen_input_ids": [40, 59], "rejected_input_ids": [34], "margin": 0}' >pair.jsonl
+set -- config.yaml $(cat case3) data.train=pair.jsonl data.eval=null data.packing=false train.global_batch=1 train.micro_batch=1 \
+    train.micro_batch_tokens=null checkpoint.every=0 checkpoint.export=none
+run 0 run "$@" out=one
+run 0 launch -n 4 -- run "$@" out=four 'parallel={context: {size: 4, kind: ring}}'
+for field in loss grad_norm; do
+    values one $field >whole
+    values four $field >found
+    near found whole 20 $norms
 done
 
 # an export is the class of transformers; a run's checkpoint and both exports score alike

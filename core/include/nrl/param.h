@@ -92,6 +92,10 @@ NRL_API bool nrl_param_decays(const nrl_param *p);     /* weight decay applies *
 NRL_API uint32_t nrl_param_tp(const nrl_param *p);     /* nrl_tp of nrl/model.h */
 NRL_API int32_t nrl_param_expert(const nrl_param *p);  /* nrl_param_spec.expert; that of an adapter's weight */
 
+/* Added by the algorithm, whose loss uses it with the hidden states of all tokens: ranks that divide the tokens or the
+ * width compute the same gradient of it, which is not summed over their axes. */
+NRL_API bool nrl_param_of_algorithm(const nrl_param *p);
+
 /* Binds storage to a slot (NULL unbinds) and raises the version. For unsharded slots the tensor must be
  * [numel] or have the parameter's shape. The caller keeps ownership. [step] */
 NRL_API void nrl_param_bind(nrl_param *p, nrl_slot slot, nrl_tensor *t);

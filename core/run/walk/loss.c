@@ -52,7 +52,8 @@ static nrl_status set_columns(work *w, nrl_batch *batch, nrl_tensor *hidden)
         if (*values[i])
             NRL_TRY(strategy_whole(w->strategy, w->ctx, own->row_number, own->n_rows, batch->n_rows, values[i]));
     if (own->whole && work_needs(w->algorithm, "hidden"))
-        NRL_TRY(strategy_whole(w->strategy, w->ctx, own->token_number, own->n_tokens, batch->n_tokens, &hidden));
+        NRL_TRY(strategy_whole(w->strategy, w->ctx, own->token_number, own->is_copy ? 0 : own->n_tokens,
+                               batch->n_tokens, &hidden));
     set_values(w, batch, &v);
     if (work_needs(w->algorithm, "hidden")) batch_set_column(batch, "hidden", hidden);
     return NRL_OK;

@@ -41,6 +41,11 @@ static void context_destroy(void *self)
     free(c);
 }
 
+static bool is_summed(const nrl_param *p)
+{
+    return !nrl_param_of_algorithm(p); /* its gradient is whole on every rank */
+}
+
 static nrl_status context_plan(void *self, nrl_parallel_plan *plan)
 {
     context *c = self;
@@ -54,7 +59,7 @@ static nrl_status context_plan(void *self, nrl_parallel_plan *plan)
     if (c->options.kind == CONTEXT_ULYSSES) NRL_TRY(ulysses_check(c, plan->n_heads, kv));
     c->counts = calloc(2 * (size_t)c->size, sizeof *c->counts);
     if (!c->counts) return nrl_fail(NRL_ERR_MEMORY, "out of memory for strategy 'context'");
-    NRL_TRY(gradient_sums_plan(&c->sums, c->comm, plan, NULL));
+    NRL_TRY(gradient_sums_plan(&c->sums, c->comm, plan, is_summed));
     const int used =
         snprintf(c->text, sizeof c->text, "%d ranks share the tokens of each micro-batch; in attention ", (int)c->size);
     if (c->options.kind == CONTEXT_RING)

@@ -171,9 +171,8 @@ static nrl_status write_layouts(tensor *t, const nrl_parallel_plan *plan)
         nrl_param *p = plan->params[i];
         const uint32_t tp = nrl_param_tp(p);
         const int32_t sharing = tp == NRL_TP_KEY_VALUE ? t->sharing : 1;
-        partial_sums *sums = sharing > 1                                                          ? &t->heads
-                             : tp == NRL_TP_PARTIAL || (tp == NRL_TP_NONE && t->options.sequence) ? &t->all
-                                                                                                  : NULL;
+        const bool of_tokens = t->options.sequence && tp == NRL_TP_NONE && !nrl_param_of_algorithm(p);
+        partial_sums *sums = sharing > 1 ? &t->heads : tp == NRL_TP_PARTIAL || of_tokens ? &t->all : NULL;
         if (sums && plan->train && nrl_param_trained(p)) sums->params[sums->n++] = p;
         int dim = dimension_of(t, p);
         for (int k = 0; k < nrl_param_n_parts(p) && dim >= 0; k++, at += 2 * t->n)
