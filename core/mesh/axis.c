@@ -101,6 +101,11 @@ bool mesh_copies_loss(const nrl_mesh *m)
     return is_behind(m, NRL_DIVIDES_WIDTH) || (!m->loss_by_tokens && is_behind(m, NRL_DIVIDES_TOKENS));
 }
 
+bool mesh_copies_terms(const nrl_mesh *m)
+{
+    return is_behind(m, NRL_DIVIDES_WIDTH);
+}
+
 void mesh_set_loss_by_tokens(nrl_mesh *m, bool by_tokens)
 {
     m->loss_by_tokens = by_tokens;

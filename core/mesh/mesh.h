@@ -107,10 +107,11 @@ int32_t mesh_batch(const nrl_mesh *m);
 /* Ranks of one group have the same batches; values that all of them have count on the first of them. NULL: one rank. */
 bool mesh_counts(const nrl_mesh *m);
 /* Whether another rank of the group, which differs from this rank only on axes that divide the width or tokens, has the
- * same log-probs; and whether it has the same loss. Where the loss is a sum over target positions, each rank of an axis
- * that divides the tokens has a part of it. */
+ * same log-probs; whether it has the same loss; and whether it has the same values of the model's terms. Each rank of
+ * an axis that divides the tokens has a part of the terms, and of a loss that is a sum over target positions. */
 bool mesh_is_copy(const nrl_mesh *m);
 bool mesh_copies_loss(const nrl_mesh *m);
+bool mesh_copies_terms(const nrl_mesh *m);
 void mesh_set_loss_by_tokens(nrl_mesh *m, bool by_tokens);
 /* Returns the coordinate of rank r on the axis that divides the depth; 0 if there is none. */
 int32_t mesh_stage_of(const nrl_mesh *m, int32_t rank);

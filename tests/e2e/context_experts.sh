@@ -52,6 +52,14 @@ on 4 tokens '{context: 2, tensor: {size: 2, sequence: true}}'
 on 4 four '{context: {size: 4, kind: ring}}'
 expect lora.rank=2 lora.alpha=4
 on 2 lora '{context: 2}' lora.rank=2 lora.alpha=4
+# a loss that is not a sum over tokens
+for i in 1 2 3 4; do
+    echo "{\"prompt_input_ids\": [5, $((6 + i)), 9], \"chosen_input_ids\": [$((20 + i)), 30, 31], \"rejected_input_ids\": [$((12 + i)), 40]}"
+done >pairs.jsonl
+set -- algorithm=dpo data.train=pairs.jsonl data.eval=pairs.jsonl data.cache=pairs.cache
+expect "$@"
+on 2 dpo "{context: $ring}" "$@"
+on 4 dpo-tensor '{context: 2, tensor: 2}' "$@"
 # each row on its own: a rank of its own for each, and all ranks for a row of too few tokens
 expect data.packing=false train.micro_batch=1
 on 4 fsdp '{context: 2, data: fsdp}' data.packing=false train.micro_batch=1

@@ -96,7 +96,8 @@ typedef void (*add_words)(void *total, const void *words);
  * the last one has them, but all stages know the number of tokens. */
 static void drop_copies(const nrl_mesh *mesh, double *sums, double *tokens)
 {
-    if (mesh_copies_loss(mesh)) memset(sums, 0, STEP_TERMS * sizeof *sums);
+    if (mesh_copies_loss(mesh)) memset(sums, 0, NRL_MAX_TERMS * sizeof *sums);
+    if (mesh_copies_terms(mesh)) memset(sums + NRL_MAX_TERMS, 0, NRL_MAX_MODEL_TERMS * sizeof *sums);
     if (!mesh_counts(mesh)) *tokens = 0;
 }
 
