@@ -96,6 +96,7 @@ struct ddp {
     nrl_param *const *params; /* the model's */
 
     bool differs;      /* local steps: ranks have updated alone since the last average */
+    bool has_anchor;   /* outer steps: the checkpoint contained the anchor */
     bool buckets_used; /* there are several ranks, and they reduce gradients */
     const ddp_codec *codec;
     ddp_slot *slots; /* in the order in which gradients become final */

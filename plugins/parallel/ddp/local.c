@@ -52,8 +52,13 @@ nrl_status ddp_local_updated(ddp *d, nrl_ctx *ctx, int64_t step)
         for (uint32_t k = 0; !d->differs && d->o.sync_states && k < d->n_states; k++)
             NRL_TRY(average_slot(d, ctx, (nrl_slot)(NRL_SLOT_STATE0 + k)));
     }
-    /* Loaded weights that do not differ between ranks are also the start of an outer step. */
-    if (step == 0 && !d->differs && ddp_has_outer(d)) NRL_TRY(ddp_outer_begin(d, ctx));
+    /* A checkpoint between two meetings contains the last weights in common, unless the run had no outer steps then. */
+    if (step == 0 && ddp_has_outer(d) && !(d->differs && d->has_anchor)) {
+        nrl_status st = ddp_local_average(d, ctx, true);
+        if (st == NRL_OK) st = ddp_outer_begin(d, ctx);
+        const nrl_status restored = ddp_local_average(d, ctx, false);
+        NRL_TRY(st == NRL_OK ? restored : st);
+    }
     return refresh_all(d, ctx);
 }
 
@@ -88,30 +93,33 @@ nrl_status ddp_local_average(ddp *d, nrl_ctx *ctx, bool begin)
 
 /* ---- saved state ---- */
 
-static nrl_status action_tensor(nrl_ctx *ctx, nrl_state_io *v, nrl_param *p, nrl_tensor *t, const char *word)
+static nrl_status action_tensor(nrl_ctx *ctx, nrl_state_io *v, nrl_param *p, nrl_tensor *t, const char *word,
+                                bool *found)
 {
     char name[512];
-    bool found;
+    *found = false;
     if (!t) return NRL_OK;
     snprintf(name, sizeof name, "%s.%s", word, nrl_param_name(p));
-    return nrl_state_io_tensor(v, ctx, name, t, &found);
+    return nrl_state_io_tensor(v, ctx, name, t, found);
 }
 
 nrl_status ddp_local_state(ddp *d, nrl_ctx *ctx, nrl_state_io *v)
 {
     static const char *const words[] = {"state0", "state1", "state2", "state3"};
     int64_t differs = d->differs;
+    bool found = false;
     NRL_TRY(nrl_state_io_i64(v, "differs", &differs, 1));
     d->differs = differs != 0;
     for (int32_t i = 0; i < d->n_slots; i++) {
         nrl_param *p = d->slots[i].param;
         nrl_tensor *own = d->slots[i].own; /* set while MASTER holds the mean */
-        NRL_TRY(action_tensor(ctx, v, p, own ? own : nrl_param_tensor(p, NRL_SLOT_MASTER), "master"));
+        NRL_TRY(action_tensor(ctx, v, p, own ? own : nrl_param_tensor(p, NRL_SLOT_MASTER), "master", &found));
         for (uint32_t k = 0; k < d->n_states; k++)
-            NRL_TRY(action_tensor(ctx, v, p, nrl_param_tensor(p, (nrl_slot)(NRL_SLOT_STATE0 + k)), words[k]));
-        NRL_TRY(action_tensor(ctx, v, p, d->slots[i].anchor, "anchor"));
-        NRL_TRY(action_tensor(ctx, v, p, d->slots[i].velocity, "velocity"));
+            NRL_TRY(action_tensor(ctx, v, p, nrl_param_tensor(p, (nrl_slot)(NRL_SLOT_STATE0 + k)), words[k], &found));
+        NRL_TRY(action_tensor(ctx, v, p, d->slots[i].velocity, "velocity", &found));
+        NRL_TRY(action_tensor(ctx, v, p, d->slots[i].anchor, "anchor", &found));
         NRL_TRY(refresh(ctx, p)); /* from what was loaded */
     }
+    d->has_anchor = found;
     return NRL_OK;
 }

@@ -2,6 +2,7 @@
  * test_local.c - sync_every: ranks update alone, and average after every so many updates.
  */
 #include "ddp/support.h"
+#include "run/state/state_io.h"
 #include <string.h>
 
 static double own(int64_t step, int32_t rank, int param, int64_t i)
@@ -120,6 +121,41 @@ static void outer_steps_go_from_the_last_weights_in_common_with_momentum(void **
     ddp_run("{sync_every: 3, outer_lr: 0.7, outer_momentum: 0.9}", NRL_DTYPE_F32, 3, meet_outside);
 }
 
+/* A checkpoint that was saved after update 1 of a run without outer steps: each rank has values of its own, and the
+ * next step goes from their mean. */
+static nrl_status begin_outside(ddp_rank *r)
+{
+    const nrl_parallel *t = r->s->table;
+    arena a = {0};
+    nrl_state_io saved = {.a = &a, .into = node_new(&a, NRL_NODE_MAP)};
+    double anchor = 4 + (nrl_mesh_world(r->mesh) - 1) / 2.0, velocity = 0;
+    nrl_status st = write_master(r, 0);
+    if (st == NRL_OK) st = t->updated(r->self, r->ctx, 0); /* the weights of the start */
+    if (st == NRL_OK) st = write_master(r, 4 + r->rank);
+    if (st == NRL_OK) st = t->updated(r->self, r->ctx, 1);
+    if (st == NRL_OK) st = t->state(r->self, r->ctx, &saved);
+    if (st == NRL_OK) st = t->state(r->self, r->ctx, &(nrl_state_io){.from = saved.into});
+    if (st == NRL_OK) st = t->updated(r->self, r->ctx, 0);
+    if (st == NRL_OK) st = expect_slot(r, 1, NRL_SLOT_MASTER, 4 + r->rank);
+    arena_free(&a);
+    return st == NRL_OK ? go_out(r, 2, &anchor, &velocity) : st;
+}
+
+static nrl_status meet_outside_later(nrl_mesh *mesh, int32_t rank, void *user)
+{
+    ddp_rank r;
+    nrl_status st = ddp_rank_open(&r, user, mesh, rank);
+    if (st == NRL_OK) st = begin_outside(&r);
+    ddp_rank_close(&r);
+    return st;
+}
+
+static void outer_steps_that_a_resume_adds_go_from_the_mean(void **state)
+{
+    (void)state;
+    ddp_run("{sync_every: 3, outer_lr: 0.7, outer_momentum: 0.9}", NRL_DTYPE_F32, 2, meet_outside_later);
+}
+
 /* The mean stands in the slots for as long as it is asked for; then the own values are back, to the bit. */
 static nrl_status show(ddp_rank *r, int64_t step)
 {
@@ -187,6 +223,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(masters_meet_every_n_updates_and_moments_only_when_asked),
         cmocka_unit_test(outer_steps_go_from_the_last_weights_in_common_with_momentum),
+        cmocka_unit_test(outer_steps_that_a_resume_adds_go_from_the_mean),
         cmocka_unit_test(the_mean_is_shown_between_meetings_and_the_own_weights_come_back),
         cmocka_unit_test(loaded_values_reach_the_rounded_copy),
     };
