@@ -185,14 +185,17 @@ static nrl_status start(saver *sv)
     NRL_TRY(hooks_emit(with->hooks, INSIDE_SAVE_HOOK, &before));
     double begun = clock_seconds();
     checkpoint_begin(sv->writer, sv->trainer->progress.step);
-    nrl_status st = strategy_begin(w->strategy, STRATEGY_AVERAGE, w->ctx);
+    const nrl_status averaged = strategy_begin(w->strategy, STRATEGY_AVERAGE, w->ctx);
+    nrl_status st = averaged;
     if (st == NRL_OK) st = sv->parts.add(sv->parts.user, &a, sv->writer);
     if (st == NRL_OK) st = ctx_wait(w->ctx); /* copies to pinned memory are queued, all at once */
     if (st == NRL_OK)
         checkpoint_submit(sv->writer); /* reads the weights in place until it returns */
     else
         checkpoint_abandon(sv->writer, st);
-    st = strategy_end(w->strategy, STRATEGY_AVERAGE, w->ctx, NRL_OK); /* settle reports a failed save */
+    /* settle reports other failures. A rank without the average must not train on: the others wait for it. */
+    if (averaged != NRL_OK) nrl_add_context("saving step %lld", (long long)sv->trainer->progress.step);
+    st = strategy_end(w->strategy, STRATEGY_AVERAGE, w->ctx, averaged);
     arena_free(&a);
     sv->last_save_time = clock_seconds();
     sv->times.start = sv->last_save_time - begun;

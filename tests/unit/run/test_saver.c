@@ -220,6 +220,25 @@ static void a_failed_save_may_be_a_warning(void **state)
     assert_int_equal(f->n_saved, 1);
 }
 
+static nrl_status no_average(void *self, nrl_ctx *ctx, bool begin)
+{
+    (void)self;
+    (void)ctx;
+    return begin ? nrl_fail(NRL_ERR_MEMORY, "no memory for a copy of the weights") : NRL_OK;
+}
+
+static void a_rank_that_cannot_average_its_weights_ends_the_run(void **state)
+{
+    static const nrl_parallel table = {.average = no_average};
+    fixture *f = *state;
+    f->config.on_error = CONFIG_ON_ERROR_WARN;
+    f->strategy.n = 1;
+    f->strategy.of[0].table = &table;
+    open_saver(f);
+    assert_int_equal(step_to(f, 2), NRL_ERR_MEMORY);
+    assert_non_null(strstr(nrl_error_text(), "saving step 2: no memory for a copy"));
+}
+
 static void a_resumed_step_is_not_saved_again(void **state)
 {
     fixture *f = *state;
@@ -240,6 +259,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_new_best_is_saved_between_two_saves, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_failed_save_stops_the_run_and_leaves_nothing, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_failed_save_may_be_a_warning, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_rank_that_cannot_average_its_weights_ends_the_run, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_resumed_step_is_not_saved_again, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
