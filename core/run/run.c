@@ -9,6 +9,7 @@
 #include "run/infer/export.h"
 #include "run/step/batches.h"
 #include "run/step/ranks.h"
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
@@ -294,7 +295,9 @@ void nrl_run_stop(run *r, const char *reason)
 
 void nrl_run_set_lr(run *r, double lr)
 {
-    r->trainer.lr_override = lr;
+    const bool is_rate = lr >= 0 && isfinite(lr);
+    if (!is_rate) nrl_warn("cannot set the learning rate to %g, expected a number from 0: the schedule applies", lr);
+    r->trainer.lr_override = is_rate ? lr : -1;
 }
 
 void nrl_run_report(run *r, const char *name, const char *unit, double value)

@@ -3,6 +3,7 @@ import collections
 import ctypes
 import json
 import logging
+import math
 import os
 import signal
 import threading
@@ -248,6 +249,8 @@ class Run:
 
     def set_lr(self, lr):
         """Sets the learning rate from the next step on, instead of that of the schedule."""
+        if not 0 <= lr < math.inf:
+            raise ValueError(f"a learning rate is 0 or more, found {lr}")
         lib.nrl_run_set_lr(self._handle, lr)
 
     def set_data(self, train):

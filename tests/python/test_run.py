@@ -57,6 +57,8 @@ class Runs(Case):
                 seen.append((event.step, run.evaluate(configs("data/chat_eval.jsonl"))["eval_loss"]))
                 run.state = {"seen": len(seen)}
                 run.set_lr(1e-3)
+                for wrong in (-1, float("nan"), float("inf")):
+                    self.assertRaises(ValueError, run.set_lr, wrong)
                 if event.step == 2:
                     run.stop("that is enough")
             run.train()

@@ -198,7 +198,9 @@ NRL_API nrl_status nrl_run_train(nrl_run *run);
 NRL_API nrl_status nrl_run_finish(nrl_run *run);
 
 NRL_API void nrl_run_stop(nrl_run *run, const char *reason); /* ends the run after the current step; logs the reason */
-NRL_API void nrl_run_set_lr(nrl_run *run, double lr);        /* from the next step on, instead of the schedule's */
+/* Sets the learning rate from the next step on, instead of that of the schedule; a number below 0 or one that is not
+ * finite: that of the schedule again, with a warning. */
+NRL_API void nrl_run_set_lr(nrl_run *run, double lr);
 /* Writes a number to the loggers, in a record of its own for the current step. Ranks other than 0 report nothing. If
  * the records of the run already use the name, nothing is written, and one warning is reported. */
 NRL_API void nrl_run_report(nrl_run *run, const char *name, const char *unit, double value);
