@@ -68,6 +68,16 @@ resumed powersgd 'compress: powersgd, start_step: 2, powersgd_rank: 2'
 resumed local 'sync_every: 3'
 resumed outer 'sync_every: 3, outer_lr: 0.7, outer_momentum: 0.9'
 
+# other options of ddp may begin with a state that the checkpoint lacks
+for options in 'compress: powersgd, start_step: 2, powersgd_rank: 2' 'compress: topk, start_step: 0' 'sync_every: 3'; do
+    experiment >config.yaml
+    rm -rf other
+    run 0 launch -n 2 -- run config.yaml out=other train.steps=4 checkpoint.every=2 checkpoint.export=none
+    run 0 launch -n 2 -- run config.yaml out=other resume=auto train.steps=6 checkpoint.export=none "$(with "$options")"
+    is "warnings with $options" "$(grep -c 'the checkpoint has no state .*: it begins anew' err)" 1
+    is "steps with $options" "$(values other loss | wc -l | tr -d ' ')" 6
+done
+
 # ---- local steps: between two averages the mean is evaluated, saved and exported, and training takes no notice ----
 
 rows 16 >eval.jsonl

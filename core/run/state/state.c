@@ -104,7 +104,7 @@ static nrl_status restore_strategies(const trainer_parts *t, arena *a, checkpoin
         if (!one->table->state) continue;
         nrl_state_io v = strategy_state_io(t->mesh, a, one);
         v.saved = same ? c : NULL;
-        v.optional = true;
+        v.optional = v.may_lack = true; /* options of strategies may change, which adds states */
         if (same) v.from = checkpoint_rank_node(c, v.rank, v.owner);
         NRL_TRY(one->table->state(one->self, t->work->ctx, &v));
     }
@@ -132,7 +132,9 @@ static nrl_status check_kind(const state_parts *s, const checkpoint *c)
 static nrl_status restore_algorithm(const state_parts *s, const work *w, checkpoint *c)
 {
     if (!w->algorithm->state) return NRL_OK;
-    nrl_state_io v = {.from = checkpoint_node(c, "algorithm"), .may_lack = s->mismatch_warns};
+    nrl_state_io v = {.from = checkpoint_node(c, "algorithm"),
+                      .may_lack = s->mismatch_warns,
+                      .rank = nrl_mesh_rank(s->trainer->parts.mesh)};
     return w->algorithm->state(w->algorithm_self, &v);
 }
 

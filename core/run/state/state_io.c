@@ -42,7 +42,7 @@ static nrl_status io_numbers(nrl_state_io *v, const char *name, double *reals, i
     if (v->optional && !v->from) return NRL_OK;
     const nrl_node *list = nrl_node_find(v->from, name);
     if (v->may_lack && !list) {
-        nrl_warn("the checkpoint has no state '%s': it begins anew", name);
+        if (!v->rank) nrl_warn("the checkpoint has no state '%s': it begins anew", name);
         return NRL_OK;
     }
     if (nrl_node_kind(list) != NRL_NODE_LIST)
