@@ -77,6 +77,8 @@ for options in 'compress: powersgd, start_step: 2, powersgd_rank: 2' 'compress: 
     is "warnings with $options" "$(grep -c 'the checkpoint has no state .*: it begins anew' err)" 1
     is "steps with $options" "$(values other loss | wc -l | tr -d ' ')" 6
 done
+run 2 launch -n 2 -- run config.yaml out=none "$(with 'sync_every: 3, sync_states: true')" 'optimizer={name: sgd, lr: 1e-3, momentum: 0}'
+has err "sync_states: has no effect here; expected with it an optimizer that has states"
 
 # ---- local steps: between two averages the mean is evaluated, saved and exported, and training takes no notice ----
 

@@ -42,6 +42,8 @@ run 0 check config.yaml out=planned "parallel={data: {name: fsdp, size: 2, units
 has out "full shard over 2 ranks, 3 units"
 run 2 check config.yaml out=planned "parallel={data: {name: fsdp, size: 2, units: {begin: [layers.9]}}}"
 has err "units.begin: the model has no unit 'layers.9'; expected a name from 'embed' to 'norm'"
+run 2 check config.yaml out=planned "$(with 'shard: grads, prefetch: 2')"
+has err "prefetch: has no effect here; expected with it shard: full"
 ranks 2 fp16 $fp16_unit "$(with 'reduce_dtype: fp16')"
 ranks 4 hybrid-fp16 $fp16_unit "$(with 'reduce_dtype: fp16, shard_size: 2')"
 ranks 2 large $exact "$(with 'units: {min_params: 60000}, prefetch: 0')"

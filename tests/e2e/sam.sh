@@ -117,4 +117,8 @@ for master in fp32 split16; do
 done
 run 2 check c1.yaml optimizer.momentum=0.9
 has err "momentum is 0.9, which base: adamw does not use"
+run 2 check c1.yaml optimizer.base=sgd 'optimizer.betas=[0.9, 0.95]' optimizer.momentum=0.9
+has err "betas: base: sgd does not use them"
+run 2 check c1.yaml optimizer.base=sgd optimizer.eps=1e-6
+has err "eps is 1e-06, which base: sgd does not use"
 exit $failed

@@ -7,6 +7,7 @@
  */
 #include "../common/betas.h"
 #include "../common/vector.h"
+#include <math.h>
 #include <stdlib.h>
 
 typedef enum { BASE_ADAMW = 0, BASE_SGD } sam_base;
@@ -22,6 +23,8 @@ typedef struct {
     nrl_adamw adamw;
 } sam;
 
+static const double BETA1 = 0.9, BETA2 = 0.999, EPS = 1e-8; /* the defaults */
+
 static const nrl_option sam_rows[] = {
     NRL_OPT_F64(sam_options, rho, "0.05", 0, 1e3, "distance between the weights and the point whose gradient is used"),
     NRL_OPT_ENUM(sam_options, base, "adamw", "adamw|sgd", "the update"),
@@ -36,17 +39,22 @@ static const nrl_option sam_rows[] = {
 static nrl_status sam_check(const void *options)
 {
     const sam_options *o = options;
-    double unused[2];
+    double betas[2] = {BETA1, BETA2};
     if (o->base == BASE_ADAMW && o->momentum > 0)
         return nrl_fail(NRL_ERR_CONFIG, "momentum is %g, which base: adamw does not use; expected base: sgd",
                         o->momentum);
-    return read_betas(o->betas, unused);
+    NRL_TRY(read_betas(o->betas, betas));
+    if (o->base == BASE_SGD && (fabs(betas[0] - BETA1) > 0 || fabs(betas[1] - BETA2) > 0))
+        return nrl_fail(NRL_ERR_CONFIG, "betas: base: sgd does not use them; expected base: adamw");
+    if (o->base == BASE_SGD && fabs(o->eps - EPS) > 0)
+        return nrl_fail(NRL_ERR_CONFIG, "eps is %g, which base: sgd does not use; expected base: adamw", o->eps);
+    return NRL_OK;
 }
 
 static nrl_status sam_create(const void *options, void **self)
 {
     const sam_options *o = options;
-    double betas[2] = {0.9, 0.999};
+    double betas[2] = {BETA1, BETA2};
     NRL_TRY(read_betas(o->betas, betas));
     sam *s = malloc(sizeof *s);
     if (!s) return nrl_fail(NRL_ERR_MEMORY, "out of memory for optimizer 'sam'");

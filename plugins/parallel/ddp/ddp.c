@@ -3,6 +3,7 @@
  * and sums gradients with the other ranks while the backward still runs (Li et al. 2020).
  */
 #include "ddp.h"
+#include "../common/needs.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,13 +47,6 @@ static const nrl_option ddp_rows[] = {
 };
 
 /* ---- rules between options ---- */
-
-/* Fails if an option is set although another option's value leaves it without effect. */
-static nrl_status needs(bool is_set, bool has_effect, const char *option, const char *other)
-{
-    if (!is_set || has_effect) return NRL_OK;
-    return nrl_fail(NRL_ERR_CONFIG, "%s: has no effect here; expected with it %s", option, other);
-}
 
 static nrl_status ddp_check(const void *options)
 {
@@ -164,6 +158,7 @@ static nrl_status ddp_plan(void *self, nrl_parallel_plan *plan)
                         "train.on_oom: retry is not supported with residuals of `compress`; expected train.on_oom: "
                         "stop, or compress: none, bf16 or fp16");
     if (d->train) {
+        NRL_TRY(needs(d->o.sync_states, plan->n_states, "sync_states", "an optimizer that has states"));
         NRL_TRY(ddp_bucket_plan(d, plan));
         d->buckets_used = (d->size > 1 || d->o.reproducible) && !local && d->n_slots > 0;
         plan->local_steps = local && d->size > 1;

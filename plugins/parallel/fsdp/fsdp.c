@@ -5,6 +5,7 @@
  * options, the groups of ranks, and the table.
  */
 #include "fsdp.h"
+#include "../common/needs.h"
 #include <stdlib.h>
 
 static const nrl_option fsdp_rows[] = {
@@ -39,6 +40,7 @@ static nrl_status fsdp_check(const void *options)
     if (o->reproducible && o->reduce_dtype)
         return nrl_fail(NRL_ERR_CONFIG, "reproducible requires reduce_dtype: f32, because sums in 16 bits depend on "
                                         "the number of ranks");
+    NRL_TRY(needs(o->prefetch != 1, o->shard == FSDP_FULL, "prefetch", "shard: full, which gathers units"));
     return fsdp_read_units(o->units, &unused);
 }
 
