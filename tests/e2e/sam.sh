@@ -121,4 +121,6 @@ run 2 check c1.yaml optimizer.base=sgd 'optimizer.betas=[0.9, 0.95]' optimizer.m
 has err "betas: base: sgd does not use them"
 run 2 check c1.yaml optimizer.base=sgd optimizer.eps=1e-6
 has err "eps is 1e-06, which base: sgd does not use"
+run 2 launch -n 2 -- run c1.yaml out=residuals 'parallel={data: {name: ddp, compress: powersgd}}'
+has err "the optimizer computes two gradients in each step"
 exit $failed

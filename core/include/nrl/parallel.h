@@ -136,6 +136,8 @@ typedef struct {
     int64_t offloaded_bytes; /* answer: the bytes of the slices in layouts that nrl_tensor_elsewhere holds */
     bool overlaps;           /* answer: `tp_region_begin` applies */
     bool merges_attention;   /* answer: `attention` calls nrl_attention_merge, which the backend must compute */
+    bool two_passes; /* each step computes and sums two gradients, the second at other weights (nrl_optimizer.perturb);
+                        a strategy that carries a residual from one sum to the next returns an error */
 } nrl_parallel_plan;
 
 /* Elements of a part that the placements so far leave on this rank. Strategies plan in the order of what they divide

@@ -33,6 +33,7 @@ strategy_setup session_strategy_setup(const session *se)
                             .split16 = se->config.train.master == CONFIG_MASTER_SPLIT16,
                             .bf16_gradients = se->config.train.gradients == CONFIG_GRADIENTS_BF16,
                             .repeats = se->config.train.on_oom == CONFIG_OOM_RETRY,
+                            .two_passes = se->optimizer->perturb != NULL,
                             .backend = se->backend,
                             .delegate = se->delegate,
                             .n_states = se->updates.n_states,

@@ -63,6 +63,7 @@ typedef struct {
     nrl_dtype compute;
     bool split16, bf16_gradients;          /* of what is trained, see nrl/param.h */
     bool repeats;                          /* steps that lacked memory */
+    bool two_passes;                       /* of the optimizer, in each step */
     const nrl_backend *backend, *delegate; /* backend NULL: the policy has been planned for it; delegate NULL: none */
     uint32_t n_states, block;              /* of the optimizer, see nrl_parallel_plan */
 } strategy_setup;

@@ -95,6 +95,7 @@ static nrl_parallel_plan question(const strategy_setup *setup, const view *v, bo
                                .split16 = setup->train && setup->split16,
                                .bf16_gradients = setup->train && setup->bf16_gradients,
                                .repeats = setup->train && setup->repeats,
+                               .two_passes = setup->train && setup->two_passes,
                                .unit_flops = v->flops};
 }
 

@@ -157,6 +157,10 @@ static nrl_status ddp_plan(void *self, nrl_parallel_plan *plan)
         return nrl_fail(NRL_ERR_CONFIG,
                         "train.on_oom: retry is not supported with residuals of `compress`; expected train.on_oom: "
                         "stop, or compress: none, bf16 or fp16");
+    if (plan->two_passes && d->codec->state)
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "the optimizer computes two gradients in each step, at different weights, and residuals of "
+                        "`compress` would carry one into the other; expected compress: none, bf16 or fp16");
     if (d->train) {
         NRL_TRY(needs(d->o.sync_states, plan->n_states, "sync_states", "an optimizer that has states"));
         NRL_TRY(ddp_bucket_plan(d, plan));
