@@ -262,6 +262,11 @@ nrl_status session_open_reference(session *se)
                         "parallel: algorithm '%s' uses a teacher model, which cannot be divided into stages; expected "
                         "another axis",
                         se->algorithm->plugin.name);
+    if (se->work.teacher && se->work.teacher->strategy->plan.gathers_weights && nrl_mesh_world(se->mesh) > 1 &&
+        se->config.train.on_oom == CONFIG_OOM_RETRY)
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "train.on_oom: retry is not supported with a teacher model whose weights ranks gather from "
+                        "each other; expected stop, or a strategy with complete weights on each rank");
     if (setup.is_teacher && !work_needs(se->algorithm, "teacher_logps")) return NRL_OK;
     se->work.extra_column = extra_column;
     se->work.extra_user = se->reference;

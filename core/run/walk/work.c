@@ -382,7 +382,7 @@ nrl_status work_hidden(work *w, nrl_batch *batch, work_use use, void *user)
     nrl_carry carry = {0};
     const int64_t rows = strategy_rows(w->strategy, batch->n_tokens);
     uint32_t id = stage_begin(s, false);
-    nrl_status st = ctx_set_batch(w->ctx, batch);
+    nrl_status st = tolerate(w, ctx_set_batch(w->ctx, batch)); /* other ranks gather the weights of each unit */
     for (int64_t i = 0; i < w->forward_actions->n_actions && st == NRL_OK; i++) {
         const nrl_action *v = &w->forward_actions[i];
         if (stage_receives(s, v)) st = stage_take(s, w->ctx, id, v, rows, &carry);
