@@ -42,6 +42,7 @@ typedef struct {
     char *settings;  /* the first line for the helper */
     char *log;
     helper helper;
+    int64_t last_step; /* of a run that exports no model, and so ends without NRL_RECORD_END; 0 = it does */
 } wandb;
 
 /* Names as transformers has them: eval_loss is eval/loss, loss is train/loss. */
@@ -101,7 +102,8 @@ static nrl_status wandb_send(void *user, const nrl_record *const *records, size_
         nrl_node *tree = node_new(&a, NRL_NODE_MAP), *values = node_new(&a, NRL_NODE_MAP);
         add_values(&a, values, r);
         node_append_int(&a, tree, "step", r->step);
-        node_append(&a, tree, "ends", node_bool(&a, r->kind == NRL_RECORD_END));
+        const bool ends = r->kind == NRL_RECORD_END || (w->last_step && r->step >= w->last_step);
+        node_append(&a, tree, "ends", node_bool(&a, ends));
         node_append(&a, tree, "values", values);
         if (r->n_samples) add_samples(&a, tree, r);
         nrl_status st = ask(w, tree);
@@ -151,6 +153,8 @@ static nrl_status wandb_begin(wandb *w, const nrl_logger_run *run)
 {
     NRL_TRY(log_file_init(&w->folder, run, "wandb"));
     if (mkdir(w->folder.path, 0777) && errno != EEXIST) return log_file_failed(w->folder.path, errno);
+    const char *export = nrl_node_string(nrl_node_find(nrl_node_find(run->config, "checkpoint"), "export"), "");
+    if (!strcmp(export, "none")) w->last_step = run->total_steps;
     make_settings(w, run);
     if (!w->settings) return NRL_ERR_MEMORY;
     if (asprintf(&w->log, "%s/nrl-helper.log", w->folder.path) < 0) {

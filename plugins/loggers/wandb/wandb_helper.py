@@ -52,6 +52,7 @@ def number(value):
 
 def main():
     run = begin(json.loads(lines.readline()))
+    ended = False
     answer("ok")
     for line in lines:
         record = json.loads(line)
@@ -64,9 +65,9 @@ def main():
             values["eval/samples"] = wandb.Table(columns=columns, data=[[s.get(c) for c in columns] for s in record["samples"]])
         run.log(values)
         if record["ends"]:
-            run.summary["finished"] = True
+            run.summary["finished"] = ended = True
         answer("ok")
-    run.finish()
+    run.finish(exit_code=0 if ended else 1)  # the run shows as failed if it was stopped or diverged
     answer("ok")
 
 
