@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 /* MLflow's own limits of a batch and of names. */
-enum { MAX_METRICS = 1000, MAX_PARAMS = 100, MAX_KEY = 250, MAX_PARAM = 500, MAX_STATE = 4096 };
+enum { MAX_METRICS = 1000, MAX_PARAMS = 100, MAX_KEY = 250, MAX_PARAM = 500, MAX_STATE = 4096, ERROR_SIZE = 400 };
 
 typedef struct {
     const char *url, *experiment, *user, *password, *token;
@@ -47,6 +47,7 @@ typedef struct {
     char run_id[MAX_KEY + 1];                  /* empty = not known yet */
     bool is_reopened, has_params, is_finished; /* is_reopened: the server was told that the run continues */
     int64_t total_steps, n_refused;            /* records that the server does not accept */
+    char params_error[ERROR_SIZE];             /* why it refused parameters; empty = it did not */
 } mlflow;
 
 static nrl_status mlflow_check(const void *options)
@@ -147,6 +148,21 @@ static nrl_status update_run(mlflow *m, arena *a, const char *status, bool has_e
     return rest_call(&m->server, a, "runs/update", body, NULL, refusal);
 }
 
+/* A name as MLflow accepts it: letters, digits, and _ - . / and spaces; as a path it must have no parts that are empty,
+ * `.` or `..`. NULL: it has. */
+static const char *plain_key(arena *a, const char *name)
+{
+    char *key = arena_strndup(a, name, strnlen(name, MAX_KEY));
+    for (char *c = key; *c; c++)
+        if (!((*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') || (*c >= '0' && *c <= '9') || strchr("_-./ ", *c)))
+            *c = '_';
+    for (const char *part = key; part; part = strchr(part, '/') ? strchr(part, '/') + 1 : NULL) {
+        const size_t n = strcspn(part, "/");
+        if (n <= 2 && !strncmp(part, "..", n)) return NULL;
+    }
+    return key;
+}
+
 /* ---- parameters: the leaves of the config under their paths ---- */
 
 static const char *leaf_text(arena *a, const nrl_node *n)
@@ -164,17 +180,19 @@ static void add_params(arena *a, nrl_node *list, const char *path, const nrl_nod
 {
     for (size_t i = 0; i < nrl_node_size(n); i++) {
         const nrl_node *child = nrl_node_at(n, i);
-        const char *key = arena_printf(a, "%s%s%s", path, *path ? "." : "", nrl_node_key(n, i));
+        const char *key = arena_printf(a, "%s%s%s", path, *path ? "." : "", nrl_node_key(n, i)), *plain;
         if (nrl_node_kind(child) == NRL_NODE_MAP && nrl_node_size(child))
             add_params(a, list, key, child);
-        else if (nrl_node_kind(child) != NRL_NODE_NULL && strlen(key) <= MAX_KEY)
-            key_value(a, list, key, leaf_text(a, child));
+        else if (nrl_node_kind(child) != NRL_NODE_NULL && strlen(key) <= MAX_KEY && (plain = plain_key(a, key)))
+            key_value(a, list, plain, leaf_text(a, child));
     }
 }
 
+/* Parameters that the server refuses do not keep metrics from it. */
 static nrl_status send_params(mlflow *m, arena *a)
 {
     nrl_node *config, *all = node_new(a, NRL_NODE_LIST);
+    const char *refusal;
     NRL_TRY(json_parse(a, "config", m->config, strlen(m->config), &config));
     add_params(a, all, "", config);
     for (size_t i = 0; i < nrl_node_size(all);) {
@@ -183,7 +201,9 @@ static nrl_status send_params(mlflow *m, arena *a)
             node_append(a, params, NULL, node_copy(a, nrl_node_at(all, i)));
         put_text(a, body, "run_id", m->run_id);
         node_append(a, body, "params", params);
-        NRL_TRY(rest_call(&m->server, a, "runs/log-batch", body, NULL, NULL));
+        nrl_status st = rest_call(&m->server, a, "runs/log-batch", body, NULL, &refusal);
+        if (st != NRL_OK && (!refusal || strcmp(refusal, "INVALID_PARAMETER_VALUE"))) return st;
+        if (st != NRL_OK) snprintf(m->params_error, sizeof m->params_error, "%s", nrl_error_text());
     }
     m->has_params = true;
     return NRL_OK;
@@ -191,21 +211,10 @@ static nrl_status send_params(mlflow *m, arena *a)
 
 /* ---- metrics ---- */
 
-/* MLflow accepts letters, digits, and _ - . / and spaces. */
-static const char *metric_key(arena *a, const char *name)
-{
-    char *key = arena_strndup(a, name, strnlen(name, MAX_KEY));
-    for (char *c = key; *c; c++)
-        if (!((*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') || (*c >= '0' && *c <= '9') || strchr("_-./ ", *c)))
-            *c = '_';
-    if (!*key || *key == '/' || *key == '.' || strstr(key, "//") || strstr(key, "..")) return NULL;
-    return key;
-}
-
 static void add_metrics(arena *a, nrl_node *list, const nrl_record *r)
 {
     for (size_t i = 0; i < r->n_values; i++) {
-        const char *key = r->values[i].name ? metric_key(a, r->values[i].name) : NULL;
+        const char *key = r->values[i].name ? plain_key(a, r->values[i].name) : NULL;
         if (!key) continue;
         nrl_node *metric = node_new(a, NRL_NODE_MAP);
         put_text(a, metric, "key", key);
@@ -300,6 +309,7 @@ static void mlflow_close(void *self)
 {
     mlflow *m = self;
     record_queue_close(m->queue);
+    if (*m->params_error) nrl_warn("logger 'mlflow': the server refused options of the config: %s", m->params_error);
     if (m->n_refused)
         nrl_warn("logger 'mlflow': the server refused %lld record%s", (long long)m->n_refused,
                  m->n_refused == 1 ? "" : "s");
