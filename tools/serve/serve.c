@@ -94,6 +94,7 @@ static void job_add(service *s, job *j)
         nrl_sample_options o = j->options;
         o.token = take_token;
         o.token_user = &j->added[i];
+        o.seed += i; /* equal prompts get different texts */
         st = nrl_generator_add(s->generator, &j->prompts[i], &o, &j->added[i].id, &n);
         if (st != NRL_OK) j->added[i].id = 0;
         j->prompt_tokens += n;
