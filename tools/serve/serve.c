@@ -116,6 +116,25 @@ static void job_add(service *s, job *j)
     s->active = j;
 }
 
+/* Requests whose client has gone leave the queue, so that others find room in it; with server.lock. */
+static job *take_gone(server *s)
+{
+    job *gone = NULL, **at = &s->queue;
+    for (job *j; (j = *at);) {
+        if (!j->is_abandoned && !http_is_gone(j)) {
+            at = &j->next;
+            continue;
+        }
+        *at = j->next;
+        j->next = gone;
+        gone = j;
+        s->n_queued--;
+        s->n_active++; /* until job_end */
+    }
+    s->queue_end = at;
+    return gone;
+}
+
 /* Waits for work; the jobs that may begin leave the queue. Returns whether the server ends. */
 static bool wait_for_work(service *s, job **fresh)
 {
@@ -130,6 +149,7 @@ static bool wait_for_work(service *s, job **fresh)
         until.tv_nsec %= 1000000000;
         pthread_cond_timedwait(&shared->has_work, &shared->lock, &until);
     }
+    job *gone = take_gone(shared);
     for (int64_t n = s->n_texts; shared->queue && n < s->max_batch;) {
         job *j = *end = shared->queue;
         n += (int64_t)j->n_choices;
@@ -143,6 +163,10 @@ static bool wait_for_work(service *s, job **fresh)
     if (*s->signal) shared->is_ending = true;
     const bool ends = shared->is_ending && !shared->queue && !s->active && !*fresh;
     pthread_mutex_unlock(&shared->lock);
+    for (job *next; gone; gone = next) {
+        next = gone->next;
+        job_end(gone);
+    }
     return ends;
 }
 
