@@ -54,6 +54,11 @@ truth "a call" "d.choices[1].finish_reason == 'tool_calls' and d.choices[1].mess
     d.choices[1].message.tool_calls[1].type == 'function' and #d.choices[1].message.tool_calls[1].id == 9 and
     d.choices[1].message.tool_calls[1]['function'].name == 'weather' and
     d.choices[1].message.tool_calls[1]['function'].arguments == '{\"city\": \"Paris\"}'"
+for i in 1 2; do
+    ask ",\"tools\":$tools,\"seed\":7"
+    sed 's/.*"tool_calls":\[{"index":0,"id":"\([a-z0-9]*\)".*/\1/' out
+done | sort -u >ids
+is "ids of calls with the same seed" "$(grep -c '^.........$' ids)" 2
 ask ",\"tools\":$tools,\"stream\":true"
 is "text of a stream with a call" "$(sed -n 's/.*"delta":{"content":"\([^"]*\)"[,}].*/\1/p' out | tr -d '\n')" "I look."
 has out '"delta":{"content":null,"tool_calls":[{"index":0,"id":"'

@@ -124,7 +124,8 @@ static nrl_status answer(chat *c)
     node_append(&c->memory, map, "messages", node_copy(&c->memory, c->messages));
     if (c->tools) {
         node_append(&c->memory, map, "tools", node_copy(&c->memory, c->tools));
-        a.parser = tool_parser_create(c->tools, SIZE_MAX, c->options.seed);
+        const uint64_t turn = nrl_node_size(c->messages); /* ids of calls differ although /seed repeats a seed */
+        a.parser = tool_parser_create(c->tools, SIZE_MAX, c->options.seed + (turn << 32));
     }
     const nrl_node *conversation = map;
     c->options.conversations = &conversation;

@@ -77,7 +77,8 @@ static nrl_status read_limits(const reader *r)
     int64_t seed;
     uint64_t random = 0;
     NRL_TRY(read_int(r, "seed", -1, INT64_MIN / 1024, INT64_MAX / 1024, "a whole number", &seed));
-    if (getrandom(&random, sizeof random, GRND_NONBLOCK) != sizeof random) random = r->job->number;
+    if (getrandom(&random, sizeof random, GRND_NONBLOCK) != sizeof random) random = (uint64_t)r->job->created;
+    r->job->call_seed = random;
     const nrl_node *given = nrl_node_find(r->body, "seed");
     o->seed = given && nrl_node_kind(given) != NRL_NODE_NULL ? (uint64_t)seed : random;
     return NRL_OK;

@@ -86,7 +86,7 @@ static void job_add(service *s, job *j)
     j->n_left = j->n_choices;
     j->number = ++s->n_jobs;
     for (size_t i = 0; i < j->n_choices && j->tools; i++)
-        j->choices[i].parser = tool_parser_create(j->tools, j->most_calls, j->options.seed + i);
+        j->choices[i].parser = tool_parser_create(j->tools, j->most_calls, j->call_seed + i);
     s->n_texts += (int64_t)j->n_choices;
     for (size_t i = 0; i < j->n_prompts && st == NRL_OK; i++) {
         int64_t n = 0;

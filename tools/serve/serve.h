@@ -38,7 +38,7 @@ typedef struct job {
     nrl_sample_options options;
     const char *stop[SERVE_MAX_STOPS];
     /* the main thread's */
-    uint64_t number;
+    uint64_t number, call_seed; /* call_seed: of the ids of calls, which differ even if the seed is the same */
     int64_t created;
     struct job_prompt *added; /* [n_prompts] */
     choice *choices;          /* [n_prompts * options.n] */
