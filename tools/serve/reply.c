@@ -127,7 +127,7 @@ static void collect_logprobs(const job *j, choice *c, const nrl_sampled_token *t
     buffer_print(&c->text_logps, "%s%.9g", comma, (double)t->logp);
     buffer_puts(&c->tops, comma);
     add_completion_top(j, &c->tops, t);
-    buffer_print(&c->offsets, "%s%zu", comma, c->size);
+    buffer_print(&c->offsets, "%s%zu", comma, c->n_characters);
 }
 
 static void add_logprobs(const job *j, buffer *b, const choice *c)
@@ -214,7 +214,8 @@ void reply_token(job *j, size_t i, const nrl_sampled_token *t)
     buffer *b = &j->out;
     const tool_sink sink = {take_text, take_call, c};
     if (j->wants_logprobs) collect_logprobs(j, c, t);
-    c->size += t->piece_size;
+    for (size_t k = 0; k < t->piece_size; k++)
+        c->n_characters += (t->piece[k] & 0xc0) != 0x80;
     c->finish = t->finish;
     if (c->parser) {
         tool_parser_token(c->parser, &j->server->markers, t, &sink);

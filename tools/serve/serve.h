@@ -17,7 +17,7 @@ typedef struct {
     buffer text, logprobs;            /* collected unless the answer is streamed; logprobs: members of a JSON list */
     buffer text_logps, tops, offsets; /* of completions: members of more lists */
     int64_t n_tokens;
-    size_t size;         /* bytes of text so far */
+    size_t n_characters; /* of the text so far */
     uint32_t finish;     /* nrl_sampled_token.finish */
     tool_parser *parser; /* NULL: calls of tools stay text */
     buffer calls;        /* members of a JSON list, collected as the text is */
