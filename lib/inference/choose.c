@@ -5,7 +5,6 @@
 #include "inference/choose.h"
 #include "base/arena.h"
 #include <math.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -138,25 +137,18 @@ static int32_t draw(const chooser *c, const choose_options *o, double u)
     return (int32_t)last[1 - n];
 }
 
-/* Weights that are not finite give no token, not token 0. */
-static nrl_status check_logits(const float *row, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++)
-        if (isnan(row[i]) || row[i] == INFINITY)
-            return nrl_fail(NRL_ERR_DATA,
-                            "cannot choose a token: the logit of token %lld is %s; are the model's weights finite?",
-                            (long long)i, isnan(row[i]) ? "nan" : "inf");
-    return NRL_OK;
-}
-
-nrl_status chooser_token(chooser *c, const choose_options *o, const float *row, const int32_t *ids, int64_t n,
-                         int64_t t, int32_t *out)
+bool chooser_token(chooser *c, const choose_options *o, const float *row, const int32_t *ids, int64_t n, int64_t t,
+                   int32_t *out)
 {
     const bool penalised = o->repetition_penalty > 0 && o->repetition_penalty != 1;
-    NRL_TRY(check_logits(row, c->vocab));
+    for (int64_t i = 0; i < c->vocab; i++) /* weights that are not finite give no token, not token 0 */
+        if (isnan(row[i]) || row[i] == INFINITY) {
+            *out = (int32_t)i;
+            return false;
+        }
     if (!penalised && o->temperature <= 0) {
         *out = largest(row, c->vocab);
-        return NRL_OK;
+        return true;
     }
     memcpy(c->values, row, (size_t)c->vocab * sizeof *row);
     for (int64_t i = 0; penalised && i < n; i++) {
@@ -169,7 +161,7 @@ nrl_status chooser_token(chooser *c, const choose_options *o, const float *row, 
     if (penalised) memset(c->seen, 0, (size_t)c->vocab * sizeof *c->seen);
     const uint64_t bits = mix(mix(mix(o->seed) ^ o->stream) ^ (uint64_t)t);
     *out = o->temperature <= 0 ? largest(c->values, c->vocab) : draw(c, o, (double)(bits >> 11) * 0x1p-53);
-    return NRL_OK;
+    return true;
 }
 
 float chooser_logps(chooser *c, const float *row, int64_t n_row, int32_t id, int32_t *top_ids, float *top_logps,

@@ -135,10 +135,22 @@ static size_t held_back(const nrl_sample_options *o, const buffer *text, size_t 
     return most;
 }
 
+/* No token could be chosen. nrl_inference_sample and nrl_run_sample return the error and do not call `token`. */
+static nrl_status text_fail(generated_text *t)
+{
+    const nrl_sample_options *o = &t->request->options;
+    const nrl_sampled_token none = {
+        .size = sizeof none, .id = NRL_TOKEN_NONE, .text = t->index, .finish = NRL_FINISH_FAILED, .piece = ""};
+    if (o->token && !t->result) o->token(o->token_user, &none);
+    text_free(t);
+    return NRL_ERR_DATA;
+}
+
 /* Adds the text of a token to its text, and passes it on. */
 static nrl_status text_token(void *user, const scheduler_token *chosen, bool *is_last)
 {
     generated_text *t = user;
+    if (chosen->id == NRL_TOKEN_NONE) return text_fail(t);
     const nrl_sample_options *o = &t->request->options;
     const tokenizer *tok = t->generator->tok;
     char *piece = t->generator->piece;

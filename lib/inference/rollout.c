@@ -113,6 +113,7 @@ static bool is_end(const session *se, int32_t turn_end, int32_t id)
 static nrl_status take_token(void *user, const scheduler_token *t, bool *is_last)
 {
     rollout_sequence *q = user;
+    if (t->id == NRL_TOKEN_NONE) return NRL_ERR_DATA;
     q->ids[q->prompt->n_prompt + q->n] = t->id;
     q->logps[q->n++] = t->logp;
     q->is_finished = is_end(q->session, q->turn_end, t->id);

@@ -360,25 +360,28 @@ static nrl_status step_take_logits(void *user, nrl_tensor *hidden)
 }
 
 /* Fills what was chosen for row k, words of 32 bits that stages without the head receive: id, log-prob, top ids, top
- * log-probs. */
-static nrl_status step_choose(const step *t, int64_t k, int32_t *words)
+ * log-probs; or NRL_TOKEN_NONE and the id whose logit is not finite. */
+static void step_choose(const step *t, int64_t k, int32_t *words)
 {
     sequence *q = t->list[t->owner[k]];
     const float *row = t->logits + k * t->stride;
     const int64_t n_top = q->options.n_top;
-    NRL_TRY(chooser_token(t->s->chooser, &q->options.choose, row, q->ids, q->n, q->n - q->n_prompt, &words[0]));
-    if (!q->options.wants_logps) return NRL_OK;
+    if (!chooser_token(t->s->chooser, &q->options.choose, row, q->ids, q->n, q->n - q->n_prompt, &words[0])) {
+        words[1] = words[0];
+        words[0] = NRL_TOKEN_NONE;
+        return;
+    }
+    if (!q->options.wants_logps) return;
     float logp =
         chooser_logps(t->s->chooser, row, t->stride, words[0], words + 2, (float *)(void *)(words + 2 + n_top), n_top);
     memcpy(&words[1], &logp, sizeof logp);
-    return NRL_OK;
 }
 
 /* Chooses a token for each row and gives it to its sequence. */
 static nrl_status step_tokens(step *t)
 {
     scheduler *s = t->s;
-    nrl_status st = NRL_OK, failed = NRL_OK;
+    nrl_status failed = NRL_OK;
     int64_t width = 2;
     for (int64_t k = 0; k < t->n_rows; k++) {
         const sequence_options *o = &t->list[t->owner[k]]->options;
@@ -387,23 +390,27 @@ static nrl_status step_tokens(step *t)
     int32_t *words = mem_try((size_t)(t->n_rows * width) * sizeof *words, "chosen tokens");
     if (!words) return NRL_ERR_MEMORY;
     memset(words, 0, (size_t)(t->n_rows * width) * sizeof *words);
-    for (int64_t k = 0; t->logits && k < t->n_rows && st == NRL_OK; k++)
-        st = step_choose(t, k, words + k * width);
-    if (st == NRL_OK) st = logits_share(&s->work->stage, s->work->ctx, words, t->n_rows * width);
+    for (int64_t k = 0; t->logits && k < t->n_rows; k++)
+        step_choose(t, k, words + k * width);
+    nrl_status st = logits_share(&s->work->stage, s->work->ctx, words, t->n_rows * width);
     for (size_t i = 0; i < t->n && st == NRL_OK; i++)
         t->list[i]->n_cached += t->count[i];
     for (int64_t k = 0; k < t->n_rows && st == NRL_OK; k++) {
         sequence *q = t->list[t->owner[k]];
         const int32_t *chosen = words + k * width;
         scheduler_token token = {.id = chosen[0]};
-        if (q->options.wants_logps) {
+        if (token.id == NRL_TOKEN_NONE) {
+            nrl_fail(NRL_ERR_DATA,
+                     "cannot choose a token: the logit of token %d is not finite; are the model's weights finite?",
+                     chosen[1]);
+        } else if (q->options.wants_logps) {
             memcpy(&token.logp, &chosen[1], sizeof token.logp);
             token.n_top = q->options.n_top;
             token.top_ids = chosen + 2;
             token.top_logps = (const float *)(const void *)(chosen + 2 + token.n_top);
         }
-        q->ids[q->n++] = token.id;
-        bool is_last = q->n - q->n_prompt >= q->options.max_tokens;
+        if (token.id != NRL_TOKEN_NONE) q->ids[q->n++] = token.id;
+        bool is_last = token.id == NRL_TOKEN_NONE || q->n - q->n_prompt >= q->options.max_tokens;
         nrl_status given = q->options.token(q->options.user, &token, &is_last);
         if (is_last || given != NRL_OK) end(s, q);
         if (failed == NRL_OK) failed = given; /* the others get their tokens all the same */

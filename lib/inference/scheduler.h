@@ -19,7 +19,7 @@ typedef struct {
 } scheduler_options;
 
 typedef struct {
-    int32_t id;
+    int32_t id; /* NRL_TOKEN_NONE: a logit is not finite, so the sequence ends */
     float logp; /* of the model's distribution; 0 unless sequence_options.wants_logps */
     int32_t n_top;
     const int32_t *top_ids; /* [n_top] the most likely tokens, descending */
@@ -33,7 +33,8 @@ typedef struct {
     bool wants_logps;
     int32_t n_top; /* with wants_logps: so many of the most likely tokens */
     /* Called for each token. *is_last says whether the sequence ends with it; the function may set it. The function
-     * must not call the scheduler. Its error ends the sequence, and the step returns it at its end. */
+     * must not call the scheduler. Its error ends the sequence, and the step returns it at its end; for NRL_TOKEN_NONE
+     * the error, whose text is set, is NRL_ERR_DATA. */
     nrl_status (*token)(void *user, const scheduler_token *t, bool *is_last);
     void *user;
 } sequence_options;

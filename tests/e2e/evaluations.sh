@@ -270,5 +270,5 @@ echo '{"prompt": "a", "choices": ["b", "c"], "gold": 0}' >choices.jsonl
 run 65 eval broken --task choices.jsonl
 has err "choices.jsonl: question 1: the log-probability of choice 1 is nan; are the model's weights finite?"
 run 65 sample broken --prompt a
-has err "is nan; are the model's weights finite?"
+has err "is not finite; are the model's weights finite?"
 exit $failed

@@ -9,10 +9,11 @@ run 0 run "$source/configs/sft.yaml" train.epochs=1 data.eval=null eval.every=0 
 
 server=
 trap '[ -z "$server" ] || kill -9 $server; rm -rf "$work"' EXIT
-# start ARGUMENT...: a server with its address in $url
+served=model
+# start ARGUMENT...: a server of $served with its address in $url
 start() {
     rm -f log # The child truncates it only once it runs: until then, the address of the server before is in it.
-    "$nrl" serve model --port 0 "$@" >log 2>errors &
+    "$nrl" serve "$served" --port 0 "$@" >log 2>errors &
     server=$!
     tries=0
     until grep -q "^serving" log || [ $tries -gt 300 ]; do
@@ -78,6 +79,11 @@ truth "choices" "#d.choices == 4 and d.choices[4].index == 3 and #d.choices[1].l
 sed 's/"id":"[^"]*","object":"[^"]*","created":[0-9]*//' out >first
 ask completions '{"prompt":["One plus","Two"],"n":2,"max_tokens":6,"seed":3,"logprobs":1}'
 is "the same with the same seed" "$(sed 's/"id":"[^"]*","object":"[^"]*","created":[0-9]*//' out)" "$(cat first)"
+ask completions '{"prompt":["Two","Two"],"max_tokens":12,"temperature":2,"seed":3}'
+truth "texts of equal prompts" "d.choices[1].text ~= d.choices[2].text"
+ask completions '{"prompt":"Two","max_tokens":90,"temperature":100,"seed":3,"logprobs":0}'
+truth "offsets in characters" "utf8.len(d.choices[1].text) < #d.choices[1].text - 8 and
+    d.choices[1].logprobs.text_offset[#d.choices[1].logprobs.text_offset] <= utf8.len(d.choices[1].text)"
 ask completions '{"prompt":[70,71,72],"max_tokens":3,"temperature":0}'
 truth "ids as a prompt" "d.usage.prompt_tokens == 3 and #d.choices == 1"
 ask completions '{"prompt":"One plus","max_tokens":8,"temperature":0}'
@@ -192,6 +198,49 @@ cat status? >statuses
 has statuses 200
 has statuses 429
 grep -h -F '"code":"queue_full"' out? >out || is "an error of a full queue" none one
+stop
+
+# A client that leaves while its request waits gives its place in the queue to another one.
+start --max-batch 1 --max-queue 1
+curl -s -m 60 -d '{"prompt":"One","n":100,"max_tokens":900,"temperature":2}' "$url/completions" >part &
+first=$!
+await eval 'curl -s "$root/health" | grep -q "\"running\":1"'
+curl -s -m 60 -d '{"prompt":"One","max_tokens":2}' "$url/completions" >part2 &
+second=$!
+await eval 'curl -s "$root/health" | grep -q "\"queued\":1"'
+kill $second
+await eval 'curl -s "$root/health" | grep -q "\"queued\":0,\"running\":1"'
+curl -s -m 60 -o out -w '%{http_code}' -d '{"prompt":"One","max_tokens":2}' "$url/completions" >status &
+third=$!
+await eval 'curl -s "$root/health" | grep -q "\"queued\":1"'
+kill $first
+wait $third
+is "status of a request that takes the place" "$(cat status)" 200
+stop
+
+# A request whose logits are not finite fails alone: token 300 has an embedding of NaN.
+sed 's/"tie_word_embeddings": true/"tie_word_embeddings": false/' "$source/configs/models/tiny.json" >untied.json
+run 0 run "$source/configs/sft.yaml" train.epochs=0 train.steps=1 data.eval=null eval.every=0 out=untied "$one_thread" \
+    "model={config: untied.json, tokenizer: $source/configs/models/tiny-tokenizer}"
+weights=untied/model/model.safetensors
+header=$(od -An -tu8 -N8 $weights | tr -d ' ')
+table=$(head -c $((8 + header)) $weights | tail -c $header | sed 's/.*"model.embed_tokens.weight":{[^}]*"data_offsets":\[\([0-9]*\),.*/\1/')
+printf '\377\377\377\377' | dd of=$weights bs=1 seek=$((8 + header + table + 300 * 64 * 4)) conv=notrunc 2>dd
+served=untied/model
+start
+good='{"prompt":[70,71,72],"n":8,"max_tokens":200,"temperature":1,"seed":1}'
+ask completions "$good"
+sed 's/.*"choices"//' out >alone
+curl -s -m 60 -d "$good" "$url/completions" >raw &
+client=$!
+await eval 'curl -s "$root/health" | grep -q "\"running\":1"'
+refused completions 500 '{"prompt":[70,300],"max_tokens":2}' 'is not finite'
+wait $client
+is "a request beside one that failed" "$(sed 's/.*"choices"//' raw)" "$(cat alone)"
+ask completions "$good"
+is "a request after one that failed" "$(sed 's/.*"choices"//' out)" "$(cat alone)"
+curl -sN -m 60 -d '{"prompt":[70,300],"max_tokens":2,"stream":true}' "$url/completions" >stream
+has stream '"type":"server_error"'
 stop
 
 run 2 serve model --port 99999

@@ -28,7 +28,9 @@ static nrl_status take_token(void *user, const nrl_sampled_token *t)
     const struct job_prompt *p = user;
     job *j = p->job;
     pthread_mutex_lock(&j->server->lock);
-    if (!j->is_abandoned) {
+    if (t->finish == NRL_FINISH_FAILED) {
+        j->has_failed = true;
+    } else if (!j->is_abandoned) {
         j->completion_tokens++;
         reply_token(j, p->first + t->text, t);
         j->n_left -= t->finish != NRL_FINISH_NONE;
@@ -52,11 +54,12 @@ static void job_end(job *j)
     if (is_mine) job_free(j);
 }
 
-static void job_fail(job *j, nrl_status st)
+/* is_request: the request itself is at fault if its values are. */
+static void job_fail(job *j, nrl_status st, bool is_request)
 {
-    const unsigned status = st == NRL_ERR_CONFIG || st == NRL_ERR_DATA      ? 400
-                            : st == NRL_ERR_MEMORY || st == NRL_ERR_STOPPED ? 503
-                                                                            : 500;
+    const unsigned status = is_request && (st == NRL_ERR_CONFIG || st == NRL_ERR_DATA) ? 400
+                            : st == NRL_ERR_MEMORY || st == NRL_ERR_STOPPED            ? 503
+                                                                                       : 500;
     pthread_mutex_lock(&j->server->lock);
     if (j->http_status) { /* the stream has begun: the error is an event */
         buffer_puts(&j->out, "data: ");
@@ -101,7 +104,7 @@ static void job_add(service *s, job *j)
     }
     if (st != NRL_OK) {
         job_remove(s, j);
-        job_fail(j, st);
+        job_fail(j, st, true);
         return;
     }
     pthread_mutex_lock(&s->shared.lock);
@@ -178,11 +181,15 @@ static bool is_gone(job *j)
     return gone;
 }
 
-/* Ends the jobs that are complete, whose client has gone, or all if a step failed. */
-static void end_jobs(service *s, nrl_status st)
+/* Ends the jobs that are complete, whose client has gone, or if a step failed, those that failed in it, else all. */
+static void end_jobs(service *s, nrl_status of_step)
 {
+    bool is_of_some = false;
+    for (const job *j = s->active; j; j = j->next)
+        is_of_some |= j->has_failed;
     for (job **at = &s->active; *at;) {
         job *j = *at;
+        const nrl_status st = is_of_some && !j->has_failed ? NRL_OK : of_step;
         const bool gone = st == NRL_OK && j->n_left && is_gone(j);
         if (st == NRL_OK && j->n_left && !gone) {
             at = &j->next;
@@ -191,7 +198,7 @@ static void end_jobs(service *s, nrl_status st)
         *at = j->next;
         job_remove(s, j);
         if (st != NRL_OK && j->n_left) {
-            job_fail(j, st);
+            job_fail(j, st, false);
             continue;
         }
         pthread_mutex_lock(&s->shared.lock);

@@ -43,6 +43,7 @@ typedef struct job {
     struct job_prompt *added; /* [n_prompts] */
     choice *choices;          /* [n_prompts * options.n] */
     size_t n_choices, n_left; /* n_left: that have not ended */
+    bool has_failed;          /* no token could be chosen for one of them */
     int64_t prompt_tokens, completion_tokens;
     struct server *server;
     /* shared */

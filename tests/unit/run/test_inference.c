@@ -380,7 +380,7 @@ static void a_top_p_of_zero_keeps_the_likeliest_token(void **state)
         for (int64_t t = 0; t < 50; t++) {
             const choose_options o = {.temperature = 100, .top_k = top_k, .seed = 1};
             int32_t id = -1;
-            assert_int_equal(chooser_token(c, &o, row, NULL, 0, t, &id), NRL_OK);
+            assert_true(chooser_token(c, &o, row, NULL, 0, t, &id));
             assert_int_equal(id, VOCAB - 1);
         }
     chooser_destroy(c);

@@ -37,7 +37,7 @@ extern "C" {
 
 /* ---- sampling ---- */
 
-enum { NRL_FINISH_NONE = 0, NRL_FINISH_STOP, NRL_FINISH_LENGTH };
+enum { NRL_FINISH_NONE = 0, NRL_FINISH_STOP, NRL_FINISH_LENGTH, NRL_FINISH_FAILED };
 
 /* A token that was chosen. The memory belongs to the caller of the callback and is valid during the call. */
 typedef struct {
@@ -50,7 +50,8 @@ typedef struct {
     const char *piece;
     size_t piece_size;
     uint32_t finish; /* NRL_FINISH_NONE: the text continues; STOP: an end token or a stop text; LENGTH: max_tokens, or
-                        the model's positions */
+                        the model's positions; FAILED, only of nrl_generator_add: a logit is not finite, so that no
+                        token could be chosen, and `id` is NRL_TOKEN_NONE */
     /* With options.logprobs: the log-prob of the token, in nats, in the model's own distribution, before temperature
      * and all other options; it equals nrl_inference_logps except for rounding. */
     float logp;
@@ -209,8 +210,9 @@ NRL_API nrl_status nrl_generator_add(nrl_generator *g, const nrl_prompt *prompt,
                                      uint64_t *id, int64_t *n_prompt);
 /* Ends the texts of a request; nothing if they have ended. Not from options.token, whose error has the same effect. */
 NRL_API void nrl_generator_remove(nrl_generator *g, uint64_t id);
-/* Computes a token for each active text; *is_idle: no text is left. An error of options.token ends only that text, and
- * the step returns the first. After another error the texts remain and the step may be repeated. */
+/* Computes a token for each active text; *is_idle: no text is left. An error of options.token, or NRL_FINISH_FAILED,
+ * ends only that text, and the step returns the first such error. After another error the texts remain and the step may
+ * be repeated. */
 NRL_API nrl_status nrl_generator_step(nrl_generator *g, bool *is_idle);
 
 typedef struct {
