@@ -31,7 +31,8 @@ static const nrl_option samples_rows[] = {
     NRL_OPT_NODE(
         samples_options, prompts, NULL,
         "a file (.jsonl, .json, or .txt with one prompt per line), or a list of texts and rows; a row has prompt or "
-        "question, and optionally answer or completion; or messages, whose last answer is the expected one"),
+        "question, or messages, and optionally answer or completion; without them the last answer of the messages is "
+        "the expected one"),
     NRL_OPT_INT(samples_options, limit, "0", 0, 1e15, "number of rows of the file; 0: all"),
     NRL_OPT_INT(samples_options, n, "1", 1, 1024, "number of texts per prompt"),
     NRL_OPT_INT(samples_options, max_tokens, "64", 1, 1e9, "maximum number of new tokens of a text"),
@@ -105,15 +106,30 @@ static nrl_status read_messages(samples *s, const nrl_node *row, const nrl_node 
     return out->prompt ? NRL_OK : nrl_fail(NRL_ERR_DATA, "%s: no message of a user in `messages`", nrl_node_place(row));
 }
 
+/* The expected text, which may be a number. */
+static nrl_status read_answer(samples *s, const nrl_node *row, samples_row *out)
+{
+    const nrl_node *answer = nrl_node_find(row, "answer");
+    if (!answer) answer = nrl_node_find(row, "completion");
+    const nrl_node_type kind = nrl_node_kind(answer);
+    if (!answer || kind == NRL_NODE_NULL) return NRL_OK;
+    out->answer = nrl_node_string(answer, NULL);
+    if (out->answer) return NRL_OK;
+    if (kind != NRL_NODE_INT && kind != NRL_NODE_FLOAT)
+        return nrl_fail(NRL_ERR_DATA, "%s: expected a text or a number as the answer", nrl_node_place(row));
+    char *text = json_write(answer, 0);
+    out->answer = arena_strdup(&s->memory, text);
+    free(text);
+    return NRL_OK;
+}
+
 static nrl_status read_row(samples *s, const nrl_node *row, samples_row *out)
 {
     const nrl_node *messages = nrl_node_find(row, "messages");
     *out = (samples_row){.prompt = nrl_node_string(row, NULL)};
     if (messages) NRL_TRY(read_messages(s, row, messages, out));
-    if (!out->prompt) {
-        out->prompt = text_of(row, "prompt", "question");
-        out->answer = text_of(row, "answer", "completion");
-    }
+    if (!out->prompt) out->prompt = text_of(row, "prompt", "question");
+    NRL_TRY(read_answer(s, row, out));
     if (!out->prompt)
         return nrl_fail(NRL_ERR_DATA, "%s: expected a text, or a row with prompt, question or messages",
                         nrl_node_place(row));

@@ -31,6 +31,20 @@ has r/report.html '<table class="samples" data-step="3">'
 has r/report.html '<th>expected</th>'
 lacks r/report.html '<figcaption>samples<'
 
+# expected answers that are numbers, and of messages without an answer
+cat >answers.jsonl <<'J'
+{"prompt": "2+2=", "answer": 4}
+{"messages": [{"role": "user", "content": "1+1="}], "answer": "2"}
+{"messages": [{"role": "user", "content": "1+2="}, {"role": "assistant", "content": "one and two is 3"}], "completion": 3.5}
+J
+run 0 run run.yaml out=answers eval.samples.prompts=answers.jsonl eval.samples.n=1
+for answer in 4 2 3.5; do
+    is "records with the answer $answer" "$(grep -c "\"answer\": \"$answer\"" answers/metrics.jsonl)" 2
+done
+echo '{"prompt": "2+2=", "answer": ["4", "four"]}' >lists.jsonl
+run 65 check run.yaml out=c eval.samples.prompts=lists.jsonl
+has err "lists.jsonl:1:1: expected a text or a number as the answer"
+
 # a terminal shows each text in lines that fit
 if command -v script >/dev/null; then
     script -qec "stty cols 40; '$nrl' run run.yaml out=narrow" typescript >dd 2>&1
