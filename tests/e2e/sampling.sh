@@ -114,6 +114,14 @@ has talk.jsonl '{"messages": [{"role": "user", "content": "a b"}, {"role": "assi
 echo /nonsense | "$nrl" chat model --template plain >talk 2>err && is "an unknown command" good failed
 has err "unknown command '/nonsense'"
 
+# on a terminal, a message that cannot be answered leaves the conversation
+if command -v script >/dev/null; then
+    printf '%s\n' 'a b' '/save good.jsonl' "$(seq 1000 | tr '\n' ' ')" '/save kept.jsonl' /quit >lines
+    script -qec "'$nrl' chat model --template plain --temperature 0 --max-tokens 6" typescript <lines >dd 2>&1
+    has typescript "positions of the model"
+    is "a conversation after a message without an answer" "$(cat kept.jsonl)" "$(cat good.jsonl)"
+fi
+
 # weights that are not finite give no text
 cp -r model broken
 printf '\377\377\377\377' | dd of=broken/model.safetensors bs=1 seek=$(($(wc -c <broken/model.safetensors) - 4)) conv=notrunc 2>dd

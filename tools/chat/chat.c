@@ -115,7 +115,8 @@ static void add_answer(chat *c, const chat_answer *a)
     tool_calls_read_arguments(&c->memory, c->messages);
 }
 
-/* Answers the last message. An answer that was interrupted stays in the conversation as far as it was printed. */
+/* Answers the last message, which leaves the conversation if this fails. An answer that was interrupted stays in it as
+ * far as it was printed. */
 static nrl_status answer(chat *c)
 {
     chat_answer a = {.chat = c, .calls = node_new(&c->memory, NRL_NODE_LIST)};
@@ -138,7 +139,10 @@ static nrl_status answer(chat *c)
     putchar('\n');
     fflush(stdout);
     if (st == NRL_ERR_STOPPED && interrupted) st = NRL_OK;
-    if (st == NRL_OK) add_answer(c, &a);
+    if (st == NRL_OK)
+        add_answer(c, &a);
+    else
+        c->messages->size--;
     c->options.seed++;
     nrl_free(whole);
     tool_parser_destroy(a.parser);
@@ -160,7 +164,10 @@ static nrl_status add_result(chat *c, const char *text)
     node_append_text(&c->memory, message, "name",
                      nrl_node_string(nrl_node_find(nrl_node_find(call, "function"), "name"), ""));
     node_append_text(&c->memory, message, "tool_call_id", nrl_node_string(nrl_node_find(call, "id"), ""));
-    return c->n_results == nrl_node_size(calls) ? answer(c) : NRL_OK;
+    if (c->n_results < nrl_node_size(calls)) return NRL_OK;
+    nrl_status st = answer(c);
+    if (st != NRL_OK) c->n_results--;
+    return st;
 }
 
 static nrl_status save(const chat *c, const char *path)
