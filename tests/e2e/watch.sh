@@ -20,6 +20,15 @@ head -n 3 done/metrics.jsonl | sed "s/\"time\": *[0-9.]*/\"time\": $((now - 1000
 cp done/config.yaml lost/
 run 0 watch lost --text
 has out "stopped or lost; nrl resume continues it"
+# ---- text: a run that is lost while it is watched ----
+mkdir losing
+sed "s/\"time\": *[0-9.]*/\"time\": $(($(date +%s) - 57))/" lost/metrics.jsonl >losing/metrics.jsonl
+cp done/config.yaml losing/
+"$nrl" watch losing --text >losing.out 2>err &
+watcher=$!
+await grep -q "losing: running" losing.out
+finished $watcher 0 "nrl watch --text of a run that is lost"
+has losing.out "stopped or lost; nrl resume continues it"
 "$nrl" watch empty --text >text.out 2>err &
 watcher=$!
 await grep -q "empty: no record yet" text.out

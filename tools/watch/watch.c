@@ -133,10 +133,12 @@ static nrl_status follow(const watched *w, const sigset_t *signals)
         buffer text = {0};
         const struct timespec second = {.tv_sec = 1};
         watch_version(w, version);
-        if (terminal || strcmp(version, last)) {
-            nrl_status st = report_read(&a, w->dir, &r);
-            if (st != NRL_OK && *version && !r.n_records && st != NRL_ERR_DATA) return st;
-            if (st != NRL_OK && r.n_records) return st; /* a record that cannot be read */
+        nrl_status st = report_read(&a, w->dir, &r);
+        if (st != NRL_OK && *version && !r.n_records && st != NRL_ERR_DATA) return st;
+        if (st != NRL_OK && r.n_records) return st; /* a record that cannot be read */
+        /* A run that writes nothing more is lost after a while. */
+        over = st == NRL_OK && strcmp(watch_state(&a, &r, (double)time(NULL)), "running") != 0;
+        if (terminal || over || strcmp(version, last)) {
             if (st == NRL_OK)
                 put_run(&a, &text, &r, (double)time(NULL), terminal);
             else
@@ -146,10 +148,9 @@ static nrl_status follow(const watched *w, const sigset_t *signals)
             else
                 cli_print(text.text);
             fflush(stdout);
-            over = st == NRL_OK && strcmp(watch_state(&a, &r, (double)time(NULL)), "running") != 0;
-            report_free(&r);
             snprintf(last, sizeof last, "%s", version);
         }
+        report_free(&r);
         buffer_free(&text);
         arena_free(&a);
         if (!over && sigtimedwait(signals, NULL, &second) >= 0) over = true;
