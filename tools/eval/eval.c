@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 /* A NaN that a division makes has a sign on x86, which printf shows. */
 static double without_sign(double v)
@@ -279,6 +280,7 @@ static nrl_status score_tasks(arena *a, const char *source, const nrl_environmen
     char *text = st == NRL_OK && f->json ? json_write(all, 0) : NULL;
     if (text) puts(text);
     free(text);
+    if (rows && st != NRL_OK && !ftell(rows)) unlink(f->rows); /* an empty file is not in the way of another attempt */
     if (rows && fclose(rows) && st == NRL_OK) st = nrl_fail(NRL_ERR_IO, "%s: %s", f->rows, strerror(errno));
     if (m) nrl_inference_close(m);
     return st;
