@@ -32,6 +32,8 @@ has err "2 examples; --shots requires 3"
 run 2 eval nowhere --limit 3
 has err "require --task FILE"
 run 2 eval nowhere --task "$tasks/arc.jsonl" train.seed=1
+run 2 eval nowhere --task "$tasks/arc.jsonl" --rows rows
+[ ! -e rows ] || is "rows of a model that does not exist" kept removed
 [ $failed -eq 0 ] || exit 1
 
 # ---- a run of one's own ----
@@ -40,6 +42,16 @@ echo '[{"prompt": "What is 2 plus 2?", "choices": ["4", "five"], "gold": 0}, {"p
 echo '{"prompt": "What is 2 plus 2?", "answer": "4"}' >free.jsonl
 run 0 eval r@2 --task own.json --task free.jsonl --max-tokens 4 --json
 truth "two tasks" "#d.tasks == 2 and d.tasks[1].questions == 2 and d.tasks[1].acc and d.tasks[2].exact_match == 0"
+
+# A question that leaves no room for its answer loses its begin.
+{
+    cat free.jsonl
+    printf '{"prompt": "%s What is 2 plus 2?", "answer": "4"}\n' "$(seq 1000 | tr '\n' ' ')"
+} >long.jsonl
+run 0 eval r@2 --task long.jsonl --max-tokens 4 --json
+truth "a long question" "d.tasks[1].questions == 2 and d.tasks[1].truncated == 1"
+run 2 eval r@2 --task long.jsonl --max-tokens 1024
+has err "--max-tokens 1024: expected fewer than the 1024 positions of the model"
 
 # Each question of mmlu follows the description of its own subject, also in a file of several subjects.
 for subject in high_school_biology moral_disputes; do

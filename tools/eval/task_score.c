@@ -263,28 +263,81 @@ static nrl_status score_choices(arena *a, nrl_inference *m, const task *t, const
     return NRL_OK;
 }
 
+/* Adds the text of a token to that of its answer. */
+static nrl_status take_token(void *user, const nrl_sampled_token *t)
+{
+    buffer *text = user;
+    buffer_add(text, t->piece, t->piece_size);
+    return buffer_check(text);
+}
+
+typedef struct {
+    nrl_inference *model;
+    nrl_generator *generator;
+    nrl_sample_options options;
+    int64_t max_prompt; /* tokens; 0 = no limit */
+} answerer;
+
+static nrl_status answerer_open(nrl_inference *m, const task *t, int64_t max_tokens, answerer *out)
+{
+    const nrl_generator_options generator = {.size = sizeof generator};
+    nrl_inference_info info = {.size = sizeof info};
+    nrl_sample_options *o = &out->options;
+    *out = (answerer){.model = m};
+    *o = (nrl_sample_options){
+        .size = sizeof *o, .max_tokens = max_tokens, .top_p = 1, .stop = t->stop, .token = take_token};
+    while (o->n_stop < sizeof t->stop / sizeof *t->stop && t->stop[o->n_stop])
+        o->n_stop++;
+    nrl_inference_info_fill(m, &info);
+    if (info.max_positions > 0 && max_tokens >= info.max_positions)
+        return nrl_fail(NRL_ERR_CONFIG, "--max-tokens %lld: expected fewer than the %lld positions of the model",
+                        (long long)max_tokens, (long long)info.max_positions);
+    if (info.max_positions > 0) out->max_prompt = info.max_positions - max_tokens;
+    return nrl_generator_open(m, &generator, &out->generator);
+}
+
+/* Begins the answer to a prompt. A prompt that leaves too few positions for an answer loses its begin. */
+static nrl_status answerer_add(answerer *w, const char *prompt, buffer *text, int64_t *n_truncated)
+{
+    const nrl_open_tokenizer *t = nrl_inference_tokenizer(w->model);
+    nrl_token_ids ids = {0};
+    uint64_t id;
+    NRL_TRY(nrl_tokenizer_encode(t, NULL, prompt, strlen(prompt), NRL_ENCODE_ADD_SPECIAL, &ids));
+    int64_t n = (int64_t)ids.n;
+    if (t->info->adds_eos && n > 1 && ids.ids[n - 1] == t->info->eos) n--;
+    const int64_t skip = w->max_prompt && n > w->max_prompt ? n - w->max_prompt : 0;
+    const nrl_prompt p = {.size = sizeof p, .ids = ids.ids + skip, .n_ids = (size_t)(n - skip)};
+    w->options.token_user = text;
+    nrl_status st = n ? nrl_generator_add(w->generator, &p, &w->options, &id, NULL)
+                      : nrl_fail(NRL_ERR_DATA, "the prompt has no tokens");
+    *n_truncated += skip > 0;
+    nrl_token_ids_free(&ids);
+    return st;
+}
+
 static nrl_status score_answers(nrl_inference *m, const task *t, const task *examples, int64_t n_examples,
                                 int64_t max_tokens, FILE *rows, task_scores *out)
 {
-    nrl_sample_options o = {.size = sizeof o, .max_tokens = max_tokens, .top_p = 1, .stop = t->stop};
+    answerer w;
     mean strict = {0}, flexible = {0};
-    nrl_status st = NRL_OK;
-    while (o.n_stop < sizeof t->stop / sizeof *t->stop && t->stop[o.n_stop])
-        o.n_stop++;
+    nrl_status st = answerer_open(m, t, max_tokens, &w);
     for (int64_t i = 0; i < t->n && st == NRL_OK; i += BATCH_ANSWERS) {
-        const char *prompts[BATCH_ANSWERS];
-        char *texts[BATCH_ANSWERS];
+        buffer texts[BATCH_ANSWERS] = {0};
         int64_t n = t->n - i < BATCH_ANSWERS ? t->n - i : BATCH_ANSWERS;
         arena memory = {0};
-        for (int64_t k = 0; k < n; k++)
-            prompts[k] = task_prompt(&memory, examples, n_examples, &t->questions[i + k]);
-        st = nrl_inference_sample(m, prompts, (size_t)n, &o, texts, NULL);
+        for (int64_t k = 0; k < n && st == NRL_OK; k++) {
+            const char *prompt = task_prompt(&memory, examples, n_examples, &t->questions[i + k]);
+            st = answerer_add(&w, prompt, &texts[k], &out->n_truncated);
+            if (st != NRL_OK) nrl_add_context("%s: question %lld", t->file, (long long)(i + k) + 1);
+        }
+        for (bool is_idle = false; st == NRL_OK && !is_idle;)
+            st = nrl_generator_step(w.generator, &is_idle);
         for (int64_t k = 0; k < n && st == NRL_OK; k++) {
             const task_question *q = &t->questions[i + k];
-            const char *first = t->finds_number ? task_normalized(&memory, task_number(&memory, texts[k], true))
-                                                : trimmed(&memory, texts[k]);
-            const char *last =
-                t->finds_number ? task_normalized(&memory, task_number(&memory, texts[k], false)) : first;
+            const char *text = texts[k].text ? texts[k].text : "";
+            const char *first =
+                t->finds_number ? task_normalized(&memory, task_number(&memory, text, true)) : trimmed(&memory, text);
+            const char *last = t->finds_number ? task_normalized(&memory, task_number(&memory, text, false)) : first;
             const char *right = t->finds_number ? task_normalized(&memory, q->answer) : trimmed(&memory, q->answer);
             mean_add(&strict, !strcmp(first, right));
             mean_add(&flexible, !strcmp(last, right));
@@ -293,14 +346,16 @@ static nrl_status score_answers(nrl_inference *m, const task *t, const task *exa
                 node_append_text(&memory, row, "prompt", q->prompt);
                 node_append_text(&memory, row, "expected", right);
                 node_append_text(&memory, row, "found", last);
-                node_append_text(&memory, row, "text", texts[k]);
+                node_append_text(&memory, row, "text", text);
                 write_row(rows, row);
             }
-            nrl_free(texts[k]);
         }
+        for (int64_t k = 0; k < n; k++)
+            buffer_free(&texts[k]);
         arena_free(&memory);
         show_progress(t, i + n);
     }
+    nrl_generator_close(w.generator);
     if (st != NRL_OK) return st;
     add_metric(out, t->finds_number ? "exact_match_strict" : "exact_match", &strict);
     if (t->finds_number) add_metric(out, "exact_match_flexible", &flexible);
