@@ -33,7 +33,12 @@ for kind in algorithm optimizer logger adapter dataset format frontend tokenizer
             "data.train=$configs/data/chat.jsonl" data.template=chatml data.max_length=128 optimizer.lr=1e-3 train >mine.$name
         run 0 run mine.$name train.steps=2 train.global_batch=8 checkpoint.every=0 "$one_thread" out=trained overwrite=true
         ;;
-    logger) train loggers="[$name, jsonl]" && is "lines of the logger" "$(grep -c . trained/my_logger.txt)" 2 ;;
+    logger)
+        mkdir own && echo mine >own/my_logger.txt
+        run 2 run "$prefix/share/nrl/configs/sft.yaml" loggers="[$name]" out=own
+        is "a file that no run has written" "$(cat own/my_logger.txt)" mine
+        train loggers="[$name, jsonl]" && is "lines of the logger" "$(grep -c . trained/my_logger.txt)" 2
+        ;;
     dataset)
         for i in 1 2 3 4 5 6 7 8; do printf 'question %d\tanswer %d\n' $i $i; done >rows.$name
         run 0 plugins test $kind/build/plugins/datasets/$name.so --path rows.$name
