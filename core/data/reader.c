@@ -11,12 +11,13 @@ static int32_t reader_probe(const plugin *p, const void *source)
     return ((const nrl_dataset *)p->table)->probe(source);
 }
 
-/* Finds the plugin that the config names, or else the plugin whose probe gives the highest score for the path. */
+/* Finds the plugin that the config names, or else the first whose probe is certain, or the most certain one. */
 static nrl_status reader_find(plugin_host *host, const data_reader_choice *choice, const nrl_dataset_source *source,
                               const plugin **out)
 {
     buffer asked = {0};
     if (choice->component.name) return plugin_open(host, NRL_KIND_DATASET, choice->component.name, out);
+    /* The libraries of some readers take long to load. */
     *out = plugin_find(host, NRL_KIND_DATASET, NRL_PROBE_YES, reader_probe, source, &asked);
     nrl_status st = *out ? NRL_OK
                          : nrl_fail(NRL_ERR_CONFIG,

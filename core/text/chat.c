@@ -128,7 +128,7 @@ static nrl_status chat_open_source(plugin_host *host, const config_choice *choic
     if (choice->name)
         NRL_TRY(plugin_open(host, NRL_KIND_TEMPLATE, choice->name, &p));
     else
-        p = plugin_find(host, NRL_KIND_TEMPLATE, NRL_PROBE_YES, chat_probe, source, &asked);
+        p = plugin_find(host, NRL_KIND_TEMPLATE, INT32_MAX, chat_probe, source, &asked);
     nrl_status st;
     if (p) {
         st = chat_open_by(host, p, choice, source, tok, out);

@@ -82,7 +82,7 @@ nrl_status tokenizer_open(plugin_host *host, const config_choice *choice, tokeni
     if (choice->name)
         NRL_TRY(plugin_open(host, NRL_KIND_TOKENIZER, choice->name, &p));
     else
-        p = plugin_find(host, NRL_KIND_TOKENIZER, NRL_PROBE_YES, tokenizer_probe, &source, &asked);
+        p = plugin_find(host, NRL_KIND_TOKENIZER, INT32_MAX, tokenizer_probe, &source, &asked);
     nrl_status st = p ? tokenizer_open_by(p, choice, &source, out)
                       : nrl_fail(NRL_ERR_DATA,
                                  "%s: no tokenizer plugin recognises it; tried: %s\n"

@@ -38,6 +38,10 @@ resume() { run "$1" run run.yaml out=trained resume=auto train.steps=6 "$2"; }
 run 0 run run.yaml out=again
 is "losses" "$(grep -o '"loss":[^,]*' again/metrics.jsonl)" "$(grep -o '"loss":[^,]*' trained/metrics.jsonl)"
 
+# ---- beside the file of another tokenizer, whose plugin is asked first ----
+mkdir both && cp tok/tokenizer.bytes "$configs/models/tiny-tokenizer/tokenizer.json" both
+run 0 run run.yaml out=again resume=auto train.steps=6 model.tokenizer=both
+
 # ---- an export of the checkpoint, and of that ----
 run 0 export trained exported
 run 0 export exported twice

@@ -47,7 +47,8 @@ typedef enum {
     NRL_KIND_SCHEDULE = 15   /* schedules  */
 } nrl_kind;
 
-/* What a probe returns. It may run in a child process, whose changes are lost. The highest wins, then the name. */
+/* What a probe returns. It may run in a child process, whose changes are lost. The highest wins, then the name; of
+ * datasets the first by name that returns NRL_PROBE_YES or more wins. */
 enum {
     NRL_PROBE_NO = 0,
     NRL_PROBE_EXPLAINS = 1, /* nothing is recognised, but open gives the best error */
