@@ -10,14 +10,14 @@
 numpy is optional: with it, logits and log-probs are arrays over nrl's own memory; without it, memoryviews.
 A run belongs to the thread that opened it. Errors are exceptions with nrl's text: nrl.Error and its subclasses.
 """
-from ._lib import (ConfigError, CorruptError, DataError, DeviceError, DivergedError, Error, OutOfMemoryError, PeerError,
-                   PluginError, StoppedError, __version__)
+from ._lib import (ConfigError, CorruptError, DataError, DeviceError, DiskFullError, DivergedError, Error, FileError,
+                   OutOfMemoryError, PeerError, PluginError, StoppedError, __version__)
 from .inference import Checkpoint, Model, Tokenizer, export_model, import_model
 from .loss import Batch, Loss, Tensor, gradcheck, loss, reward, where
 from .run import Event, Run, open  # noqa: A004 - nrl.open, as in the Lua frontend
 
 __all__ = [
-    "Batch", "Checkpoint", "ConfigError", "CorruptError", "DataError", "DeviceError", "DivergedError", "Error", "Event",
-    "Loss", "Model", "OutOfMemoryError", "PeerError", "PluginError", "Run", "StoppedError", "Tensor", "Tokenizer",
+    "Batch", "Checkpoint", "ConfigError", "CorruptError", "DataError", "DeviceError", "DiskFullError", "DivergedError", "Error",
+    "Event", "FileError", "Loss", "Model", "OutOfMemoryError", "PeerError", "PluginError", "Run", "StoppedError", "Tensor", "Tokenizer",
     "__version__", "export_model", "gradcheck", "import_model", "loss", "open", "reward", "where",
 ]

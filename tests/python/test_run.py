@@ -81,6 +81,7 @@ class Runs(Case):
             nrl.open(self.config(), f"data.train={self.path('rows.jsonl')}")
         self.assertIn("rows.jsonl:1", str(caught.exception))
         self.assertIsInstance(caught.exception, ValueError)
+        self.assertTrue(issubclass(nrl.DiskFullError, nrl.FileError) and issubclass(nrl.FileError, OSError))
         run = nrl.open(self.config())
         run.close()
         run.close()
