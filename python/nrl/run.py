@@ -171,7 +171,7 @@ class Run:
     def _call(self, function, *arguments):
         before = running.run
         running.run = self
-        # Ctrl-C waits for the end of the call, wherever Python code that C calls is at that moment.
+        # Ctrl-C waits for the end of the outermost call, wherever Python code that C calls is at that moment.
         handler = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT)
         waits = handler is signal.default_int_handler
         if waits:
@@ -182,7 +182,7 @@ class Run:
             if waits:
                 signal.signal(signal.SIGINT, handler)
             running.run = before
-        if self._interrupted:
+        if waits and self._interrupted:
             self._interrupted = False
             raise KeyboardInterrupt
 

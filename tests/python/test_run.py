@@ -141,9 +141,14 @@ print(losses)
         code = """
 import json, os, signal, sys, nrl
 run = nrl.open(json.loads(sys.argv[1]))
-hook = sys.argv[2] == "hook"
-if hook:
-    run.on("step", lambda e: e.step == 2 and signal.raise_signal(signal.SIGINT))
+def interrupt(event):
+    if event.step == 2:
+        signal.raise_signal(signal.SIGINT)
+        if sys.argv[2] == "call":
+            run.save()
+            print("saved", flush=True)
+if sys.argv[2] != "signal":
+    run.on("step", interrupt)
 else:
     print("open", flush=True)
 try:
@@ -152,9 +157,10 @@ except KeyboardInterrupt:
     print("interrupted", run.steps_done, nrl.Checkpoint(run.out).step, flush=True)
 """
         long = self.config(train={"steps": 100000, "global_batch": 8}, checkpoint={"every": 100000})
-        done = subprocess.run([sys.executable, "-c", code, json.dumps({**long, "out": self.path("hook")}), "hook"], check=True,
-                              capture_output=True, text=True)
-        self.assertEqual(done.stdout, "interrupted 2 2\n")
+        for where in ("hook", "call"):  # in a hook, and in a hook that calls the run
+            done = subprocess.run([sys.executable, "-c", code, json.dumps({**long, "out": self.path(where)}), where], check=True,
+                                  capture_output=True, text=True)
+            self.assertEqual(done.stdout, "saved\n" * (where == "call") + "interrupted 2 2\n")
         child = subprocess.Popen([sys.executable, "-c", code, json.dumps(long), "signal"], stdout=subprocess.PIPE, text=True)
         self.assertEqual(child.stdout.readline(), "open\n")
         records_file = os.path.join(self.path("run"), "metrics.jsonl")  # empty until run.train(), which handles the signal
