@@ -158,8 +158,9 @@ const cli_verb cli_verbs[] = {
      "--list: print how keys are mapped"},
     {"serve",
      "SRC [--host ADDRESS] [--port N] [--api-key KEY]\n"
-     "          [--name NAME] [--max-batch N] [--max-queue N] [--max-tokens N]\n"
-     "          [--max-cached N] [--grace SECONDS] [--template NAME]\n"
+     "          [--allow-origin ORIGIN] [--name NAME] [--max-batch N]\n"
+     "          [--max-queue N] [--max-tokens N] [--max-cached N]\n"
+     "          [--grace SECONDS] [--template NAME]\n"
      "          [--precision auto|f32|bf16] [--backend NAME] [--public-key FILE]",
      "serve runs/sft", "serve an OpenAI-compatible API",
      "SRC as for `nrl sample`. Paths: /v1/chat/completions, /v1/completions,\n"
@@ -167,6 +168,7 @@ const cli_verb cli_verbs[] = {
      "--host, --port: where to listen (default: 127.0.0.1, 8000; port 0 chooses a free\n"
      "  one)\n"
      "--api-key: required in requests; NRL_API_KEY can contain it instead\n"
+     "--allow-origin: a site whose pages may use the API from a browser; * is any\n"
      "--name: name of the model (default: the last part of SRC)\n"
      "--max-batch: texts that are generated at once (default 32)\n"
      "--max-queue: requests that may wait (default 64); more get status 429\n"

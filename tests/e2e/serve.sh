@@ -147,6 +147,13 @@ refused completions 400 '{"prompt":"a\u0000b"}' 'NUL'
 refused completions 400 "$(printf '{"prompt":%01000d' 0 | tr 0 '[')" 'request:1:'
 refused nowhere 404 '{}' 'no such path: /v1/nowhere'
 is "GET of a path for POST" "$(curl -s -o out -w '%{http_code}' "$url/completions")" 405
+curl -s -I "$root/health" >headers
+has headers "HTTP/1.1 200"
+is "HEAD of a path for POST" "$(curl -s -o out -w '%{http_code}' -I "$url/completions")" 405
+curl -s -D headers -X OPTIONS "$url/completions" >out
+has headers "HTTP/1.1 204"
+has headers "Allow: POST, OPTIONS"
+lacks headers Access-Control
 head -c 17000000 /dev/zero >large
 ask completions '' --data-binary @large
 is "a body that is too large" "$status" 413
@@ -181,7 +188,15 @@ has last '"index":63'
 curl -s -m 2 "$root/health" >out && is "a server that has ended" answers silent
 
 # A bounded queue, and a key.
-start --max-batch 1 --max-queue 1 --api-key 'one key'
+start --max-batch 1 --max-queue 1 --api-key 'one key' --allow-origin https://chat.example
+curl -s -D headers -X OPTIONS -H 'Origin: https://chat.example' -H 'Access-Control-Request-Method: POST' "$url/chat/completions" >out
+has headers "HTTP/1.1 204"
+has headers "Access-Control-Allow-Origin: https://chat.example"
+has headers "Access-Control-Allow-Methods: POST, OPTIONS"
+has headers "Access-Control-Allow-Headers: Authorization, Content-Type"
+curl -s -D headers "$url/models" >out
+has headers "HTTP/1.1 401"
+has headers "Access-Control-Allow-Origin: https://chat.example"
 is "no key" "$(curl -s -o out -w '%{http_code}' -d '{"prompt":"One"}' "$url/completions")" 401
 has out '"code":"invalid_api_key"'
 is "a wrong key" "$(curl -s -o out -w '%{http_code}' -H 'Authorization: Bearer one' "$url/models")" 401

@@ -52,11 +52,12 @@ void job_free(job *j)
 
 /* ---- answers ---- */
 
-static enum MHD_Result send_response(struct MHD_Connection *c, unsigned status, const char *type,
+static enum MHD_Result send_response(const server *s, struct MHD_Connection *c, unsigned status, const char *type,
                                      struct MHD_Response *r)
 {
     if (!r) return MHD_NO;
-    MHD_add_response_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, type);
+    if (type) MHD_add_response_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, type);
+    if (s->allow_origin) MHD_add_response_header(r, MHD_HTTP_HEADER_ACCESS_CONTROL_ALLOW_ORIGIN, s->allow_origin);
     if (status == MHD_HTTP_TOO_MANY_REQUESTS || status == MHD_HTTP_SERVICE_UNAVAILABLE)
         MHD_add_response_header(r, MHD_HTTP_HEADER_RETRY_AFTER, "1");
     if (status == MHD_HTTP_UNAUTHORIZED) MHD_add_response_header(r, MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer");
@@ -65,19 +66,19 @@ static enum MHD_Result send_response(struct MHD_Connection *c, unsigned status, 
     return done;
 }
 
-static enum MHD_Result send_text(struct MHD_Connection *c, unsigned status, buffer *text)
+static enum MHD_Result send_text(const server *s, struct MHD_Connection *c, unsigned status, buffer *text)
 {
     const size_t size = text->size;
-    return send_response(c, status, "application/json",
+    return send_response(s, c, status, "application/json",
                          MHD_create_response_from_buffer(size, buffer_take(text), MHD_RESPMEM_MUST_FREE));
 }
 
-static enum MHD_Result send_error(struct MHD_Connection *c, unsigned status, const char *message, const char *param,
-                                  const char *code)
+static enum MHD_Result send_error(const server *s, struct MHD_Connection *c, unsigned status, const char *message,
+                                  const char *param, const char *code)
 {
     buffer b = {0};
     reply_error(&b, status, message, param, code);
-    return send_text(c, status, &b);
+    return send_text(s, c, status, &b);
 }
 
 /* With server.lock. The socket is valid until the connection is woken. */
@@ -137,10 +138,10 @@ static enum MHD_Result answer(job *j, struct MHD_Connection *c)
     if (!status) suspend(j, c);
     pthread_mutex_unlock(&j->server->lock);
     if (!status) return MHD_YES;
-    if (!j->is_stream || status != MHD_HTTP_OK) return send_text(c, status, &j->out); /* JOB_DONE */
+    if (!j->is_stream || status != MHD_HTTP_OK) return send_text(j->server, c, status, &j->out); /* JOB_DONE */
     struct MHD_Response *r = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, STREAM_BLOCK, read_stream, j, NULL);
     if (r) MHD_add_response_header(r, MHD_HTTP_HEADER_CACHE_CONTROL, "no-cache");
-    return send_response(c, status, "text/event-stream", r);
+    return send_response(j->server, c, status, "text/event-stream", r);
 }
 
 /* ---- requests ---- */
@@ -172,11 +173,11 @@ static enum MHD_Result send_health(server *s, struct MHD_Connection *c)
                  is_ending ? "ending" : "ok", (long long)s->n_queued, (long long)s->n_active,
                  (long long)s->stats.prompt_tokens_computed, (long long)s->stats.prompt_tokens_reused);
     pthread_mutex_unlock(&s->lock);
-    return send_text(c, is_ending ? MHD_HTTP_SERVICE_UNAVAILABLE : MHD_HTTP_OK, &b);
+    return send_text(s, c, is_ending ? MHD_HTTP_SERVICE_UNAVAILABLE : MHD_HTTP_OK, &b);
 }
 
 /* The page has no data of the model; its requests need the key. It loads nothing from elsewhere. */
-static enum MHD_Result send_page(struct MHD_Connection *c)
+static enum MHD_Result send_page(const server *s, struct MHD_Connection *c)
 {
     struct MHD_Response *r =
         MHD_create_response_from_buffer(sizeof page - 1, (void *)(uintptr_t)page, MHD_RESPMEM_PERSISTENT);
@@ -184,7 +185,7 @@ static enum MHD_Result send_page(struct MHD_Connection *c)
         MHD_add_response_header(r, "Content-Security-Policy",
                                 "default-src 'none'; connect-src 'self'; script-src 'unsafe-inline'; style-src "
                                 "'unsafe-inline'; frame-ancestors 'none'");
-    return send_response(c, MHD_HTTP_OK, "text/html; charset=utf-8", r);
+    return send_response(s, c, MHD_HTTP_OK, "text/html; charset=utf-8", r);
 }
 
 /* Reads the body and puts the job into the queue. */
@@ -196,7 +197,7 @@ static enum MHD_Result submit(server *s, exchange *x, struct MHD_Connection *c, 
     *j = (job){.server = s, .is_chat = is_chat, .created = (int64_t)time(NULL), .socket = -1};
     if (request_read(s, j, x->body.text ? x->body.text : nothing, x->body.size, &param) != NRL_OK) {
         const bool is_model = param && !strcmp(param, "model");
-        enum MHD_Result done = send_error(c, is_model ? MHD_HTTP_NOT_FOUND : MHD_HTTP_BAD_REQUEST, nrl_error_text(),
+        enum MHD_Result done = send_error(s, c, is_model ? MHD_HTTP_NOT_FOUND : MHD_HTTP_BAD_REQUEST, nrl_error_text(),
                                           param, is_model ? "model_not_found" : NULL);
         job_free(j);
         return done;
@@ -215,8 +216,8 @@ static enum MHD_Result submit(server *s, exchange *x, struct MHD_Connection *c, 
     pthread_mutex_unlock(&s->lock);
     if (x->job) return answer(j, c);
     job_free(j);
-    if (is_ending) return send_error(c, MHD_HTTP_SERVICE_UNAVAILABLE, "the server is shutting down", NULL, NULL);
-    return send_error(c, MHD_HTTP_TOO_MANY_REQUESTS, "too many requests are waiting", NULL, "queue_full");
+    if (is_ending) return send_error(s, c, MHD_HTTP_SERVICE_UNAVAILABLE, "the server is shutting down", NULL, NULL);
+    return send_error(s, c, MHD_HTTP_TOO_MANY_REQUESTS, "too many requests are waiting", NULL, "queue_full");
 }
 
 static const struct {
@@ -245,6 +246,18 @@ static size_t route_of(const server *s, const char *url)
     return i;
 }
 
+/* What a browser asks before a page of another site may send the request. */
+static enum MHD_Result send_options(const server *s, struct MHD_Connection *c, const char *allowed)
+{
+    struct MHD_Response *r = MHD_create_response_from_buffer(0, NULL, MHD_RESPMEM_PERSISTENT);
+    if (r) MHD_add_response_header(r, MHD_HTTP_HEADER_ALLOW, allowed);
+    if (r && s->allow_origin) {
+        MHD_add_response_header(r, MHD_HTTP_HEADER_ACCESS_CONTROL_ALLOW_METHODS, allowed);
+        MHD_add_response_header(r, MHD_HTTP_HEADER_ACCESS_CONTROL_ALLOW_HEADERS, "Authorization, Content-Type");
+    }
+    return send_response(s, c, MHD_HTTP_NO_CONTENT, NULL, r);
+}
+
 /* Refuses what can be refused before the body is there. MHD_YES without *done: the request goes on. */
 static enum MHD_Result begin(server *s, struct MHD_Connection *c, const char *url, const char *method, size_t *route,
                              bool *done)
@@ -256,17 +269,19 @@ static enum MHD_Result begin(server *s, struct MHD_Connection *c, const char *ur
     *done = true;
     if (*route == n) {
         snprintf(message, sizeof message, "no such path: %.100s", url);
-        return send_error(c, MHD_HTTP_NOT_FOUND, message, NULL, NULL);
+        return send_error(s, c, MHD_HTTP_NOT_FOUND, message, NULL, NULL);
     }
-    if (strcmp(routes[*route].method, method)) {
+    const bool is_get = !strcmp(routes[*route].method, "GET");
+    if (!strcmp(method, "OPTIONS")) return send_options(s, c, is_get ? "GET, HEAD, OPTIONS" : "POST, OPTIONS");
+    if (strcmp(routes[*route].method, method) && !(is_get && !strcmp(method, "HEAD"))) {
         snprintf(message, sizeof message, "method %.20s, expected %s", method, routes[*route].method);
-        return send_error(c, MHD_HTTP_METHOD_NOT_ALLOWED, message, NULL, NULL);
+        return send_error(s, c, MHD_HTTP_METHOD_NOT_ALLOWED, message, NULL, NULL);
     }
     if (routes[*route].route > ROUTE_HEALTH && !is_allowed(s, c))
-        return send_error(c, MHD_HTTP_UNAUTHORIZED, "the API key is missing or wrong", NULL, "invalid_api_key");
+        return send_error(s, c, MHD_HTTP_UNAUTHORIZED, "the API key is missing or wrong", NULL, "invalid_api_key");
     if (size && strtoll(size, NULL, 10) > s->max_body) {
         snprintf(message, sizeof message, "the body is larger than %lld bytes", (long long)s->max_body);
-        return send_error(c, MHD_HTTP_CONTENT_TOO_LARGE, message, NULL, NULL);
+        return send_error(s, c, MHD_HTTP_CONTENT_TOO_LARGE, message, NULL, NULL);
     }
     *done = false;
     return MHD_YES;
@@ -301,18 +316,18 @@ static enum MHD_Result handle(void *user, struct MHD_Connection *c, const char *
         return MHD_YES;
     }
     if (x->body.lacks)
-        return send_error(c, MHD_HTTP_CONTENT_TOO_LARGE, "the body of the request is too large", NULL, NULL);
+        return send_error(s, c, MHD_HTTP_CONTENT_TOO_LARGE, "the body of the request is too large", NULL, NULL);
     route = route_of(s, url);
     buffer b = {0};
     switch (routes[route].route) {
     case ROUTE_PAGE:
-        return send_page(c);
+        return send_page(s, c);
     case ROUTE_HEALTH:
         return send_health(s, c);
     case ROUTE_MODELS:
     case ROUTE_MODEL:
         reply_models(s, &b, (int64_t)time(NULL), routes[route].route == ROUTE_MODELS);
-        return send_text(c, MHD_HTTP_OK, &b);
+        return send_text(s, c, MHD_HTTP_OK, &b);
     default:
         return submit(s, x, c, routes[route].route == ROUTE_CHAT);
     }

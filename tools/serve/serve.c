@@ -285,6 +285,7 @@ static nrl_status serve_verb(int argc, char **argv)
     nrl_status st = cli_take_value(&argc, argv, "--host", &host);
     if (st == NRL_OK) st = take_count(&argc, argv, "--port", 8000, 0, 65535, &port);
     if (st == NRL_OK) st = cli_take_value(&argc, argv, "--api-key", &s.shared.api_key);
+    if (st == NRL_OK) st = cli_take_value(&argc, argv, "--allow-origin", &s.shared.allow_origin);
     if (st == NRL_OK) st = cli_take_value(&argc, argv, "--name", &s.shared.name);
     if (st == NRL_OK) st = cli_take_value(&argc, argv, "--template", &template);
     if (st == NRL_OK) st = cli_take_value(&argc, argv, "--public-key", &public_key);

@@ -67,6 +67,7 @@ struct job_prompt {
 
 typedef struct server {
     const char *name, *api_key; /* of the model; NULL = no key is needed */
+    const char *allow_origin;   /* whose pages may send requests from a browser, or "*"; NULL = only the server's own */
     int64_t max_queue, max_tokens, max_body;
     nrl_inference *model;
     const nrl_open_tokenizer *tokenizer;
