@@ -174,6 +174,16 @@ is "the metric of two sets" "$(chosen)" eval_one_reward
 run 0 run c11.yaml out=even overwrite=true train.steps=1 data.eval=$data/objectives/rows.jsonl \
     eval.every=1 checkpoint.metric=eval_rewards/even/mean
 grep -q '"eval_rewards/even/mean"' even/metrics.jsonl || is "the mean of a reward in evaluations" none some
+cat >based.lua <<LUA
+local nrl = require "nrl"
+local cfg = nrl.config "c1.yaml"
+cfg.algorithm.beta = 0
+cfg.algorithm = nrl.loss {name = "based", base = cfg.algorithm, weight = function(b) return b:base_weight() end,
+  loss = function(b) return b:base_loss() end}
+nrl.open(cfg):close()
+LUA
+run 0 run based.lua out=based data.eval=$data/objectives/rows.jsonl
+is "the metric of a loss in Lua that extends grpo" "$(sed -n 's/^ *metric: //p' based/config.yaml)" eval_reward
 is "the metric that was asked for" "$(chosen checkpoint.metric=eval_loss)" eval_loss
 
 # ---- mistakes ----

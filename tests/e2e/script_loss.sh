@@ -184,6 +184,33 @@ done
 has base/even/metrics.jsonl '"gap"'
 has base/even/metrics.jsonl '"rewards/margins"'
 
+# each run has an instance of the base of its own, with the parameters and the running mean of that run
+cat >own.lua <<E2
+local nrl = require "nrl"
+local function weight(b) return b:base_weight() end
+local function loss(b) return b:base_loss() end
+nrl.loss {name = "scored", base = {name = "reward", pad_token_id = 0}, weight = weight, loss = loss}
+nrl.loss {name = "shifted", base = {name = "dpo", loss = "bco_pair", bco_shift = true}, weight = weight, loss = loss}
+for _, name in ipairs {"scored", "shifted"} do
+  local cfg = nrl.config "$source/configs/dpo.yaml"
+  cfg.algorithm = name
+  local first = nrl.open(cfg, {quiet = true, out = name .. 1})
+  local second = nrl.open(cfg, {quiet = true, out = name .. 2})
+  second:train()
+  second:close()
+  first:train()
+  first:close()
+end
+E2
+run 0 run own.lua train.epochs=1 checkpoint.every=0 eval.every=0 "$one_thread"
+for name in scored shifted; do
+    for i in 1 2; do
+        sed -n 's/.*"loss": *\([^,}]*\).*"grad_norm": *\([^,}]*\).*/\1 \2/p' $name$i/metrics.jsonl >$name$i.txt
+    done
+    [ -s ${name}1.txt ] || is "losses of $name" none some
+    cmp ${name}1.txt ${name}2.txt || is "$name in two runs that are open at once" different equal
+done
+
 # an error in a loss or a weight ends the run with the line of the script
 cat >fails.lua <<E2
 local nrl = require "nrl"

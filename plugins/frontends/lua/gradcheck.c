@@ -1,7 +1,7 @@
 /*
  * gradcheck.c - nrl.gradcheck(name [, {extra = {...}, tolerance = 0.005}]): nrl_gradcheck on a loss of nrl.loss.
  */
-#include "tensor.h"
+#include "loss.h"
 #include <nrl/harness.h>
 
 enum { MAX_EXTRA = 8 };
@@ -11,9 +11,8 @@ int script_gradcheck(lua_State *L)
     static const char *const keys[] = {"extra", "tolerance", NULL};
     script_host *h = script_of(L);
     nrl_gradcheck_options o = {.size = sizeof o, .backend = "cpu", .tolerance = 0.005};
-    void *self;
     double worst;
-    const nrl_algorithm *loss = script_find_loss(h, luaL_checkstring(L, 1), &self);
+    script_loss *loss = script_find_loss(h, luaL_checkstring(L, 1));
     if (!loss) return script_fail(L, "nrl.gradcheck: unknown loss '%s'", lua_tostring(L, 1));
     if (h->call.open) return script_fail(L, "cannot call nrl.gradcheck from a loss");
     if (!lua_isnoneornil(L, 2)) {
@@ -27,7 +26,7 @@ int script_gradcheck(lua_State *L)
     h->from_callback = false;
     h->L = L;
     h->rules = script_rules_of(NULL);
-    nrl_status st = nrl_gradcheck(&h->run, loss, self, &o, &worst);
+    nrl_status st = nrl_gradcheck(&h->run, &loss->table, loss, &o, &worst);
     if (st != NRL_OK) return script_raise(L, st);
     lua_pushnumber(L, worst);
     return 1;

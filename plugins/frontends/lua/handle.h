@@ -13,9 +13,10 @@ enum { HANDLE_STATE = 1, HANDLE_HOOKS, HANDLE_CONFIG, HANDLE_VALUES = HANDLE_CON
 typedef struct {
     nrl_run *r; /* NULL once closed */
     script_host *host;
-    int depth;      /* calls into the core in progress */
-    bool training;  /* steps remain; counted in the host */
-    bool has_state; /* the core holds a text for run.state */
+    struct script_loss *loss; /* the run's own, of nrl.loss; NULL = it has a plugin's */
+    int depth;                /* calls into the core in progress */
+    bool training;            /* steps remain; counted in the host */
+    bool has_state;           /* the core holds a text for run.state */
     script_rules rules;
     double lr;          /* of the latest step, or as set by set_lr; NaN = unknown */
     nrl_run_event last; /* latest step without its values; step 0 = none */

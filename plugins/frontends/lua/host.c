@@ -210,8 +210,6 @@ nrl_status script_run(const nrl_frontend_job *job, int *exit_code)
     if (file_read(path, MAX_SCRIPT_BYTES, &text, &size) != NRL_OK) return NRL_ERR_CONFIG;
     hash_bytes(text, size, digits);
     h.ranks = nrl_session_create();
-    h.run.find_algorithm = script_find_loss;
-    h.run.algorithm_user = &h;
     h.run.session = h.ranks;
     h.run.script = path;
     h.run.script_hash = digits;

@@ -138,7 +138,4 @@ int script_open_module(lua_State *L);     /* module.c: require "nrl" */
 
 void script_close_losses(script_host *h); /* after the last run */
 
-/* For nrl_environment: the loss of that name; user is the host. (loss.c) */
-const nrl_algorithm *script_find_loss(void *user, const char *name, void **self);
-
 #endif

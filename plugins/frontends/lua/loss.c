@@ -1,11 +1,12 @@
 /*
  * loss.c - nrl.loss{name =, needs =, weight =, loss =, ...}: fills the same nrl_algorithm as a plugin,
- * with functions over Lua tensors. The trainer does not distinguish them. Losses exist as long as the
- * script; runs find them by name before they look for plugin files.
+ * with functions over Lua tensors. The trainer does not distinguish them. Definitions exist as long as the
+ * script; runs find them by name before they look for plugin files, and each has a copy of its own.
  */
 #include "loss.h"
 #include "base/node.h"
 #include "base/suggest.h"
+#include <stdlib.h>
 #include <string.h>
 
 enum {
@@ -141,6 +142,7 @@ static void take_base(lua_State *L, script_loss *l, int64_t terms)
     if (l->table.tokenwise && (!base->tokenwise || (base->couples && base->couples(l->base_self))))
         script_fail(L, "nrl.loss: tokenwise: the base %s needs whole batches", base->plugin.name);
     l->table.example_kind = base->example_kind;
+    l->table.best = base->best;
     if (base->state) l->table.state = loss_state;
     if (base->group) l->table.group = loss_group;
     if (base->step_end) l->table.step_end = loss_step_end;
@@ -169,7 +171,7 @@ static void read_definition(lua_State *L, script_loss *l)
 }
 
 /* Invalid definitions are not found. */
-static script_loss *find(script_host *h, const char *name)
+script_loss *script_find_loss(script_host *h, const char *name)
 {
     script_loss *l = h->losses;
     while (l && (!l->definition || strcmp(l->table.plugin.name, name)))
@@ -177,11 +179,29 @@ static script_loss *find(script_host *h, const char *name)
     return l;
 }
 
-const nrl_algorithm *script_find_loss(void *user, const char *name, void **self)
+nrl_status script_loss_create(script_host *h, const char *name, script_loss **out)
 {
-    script_loss *l = find(user, name);
-    *self = l;
-    return l ? &l->table : NULL;
+    const script_loss *definition = script_find_loss(h, name);
+    *out = NULL;
+    if (!definition) return NRL_OK;
+    script_loss *l = mem_alloc(sizeof *l);
+    *l = *definition;
+    l->failed = NRL_OK;
+    l->base = NULL;
+    l->component = NULL;
+    nrl_status st = l->base_config ? loss_base_create(l) : NRL_OK;
+    if (st == NRL_OK)
+        *out = l;
+    else
+        script_loss_destroy(l);
+    return st;
+}
+
+void script_loss_destroy(script_loss *l)
+{
+    if (!l) return;
+    loss_base_close(l);
+    free(l);
 }
 
 /* nrl.loss{...} -> its name, for cfg.algorithm */
@@ -192,7 +212,7 @@ static int define(lua_State *L)
     script_check_keys(L, 1, "nrl.loss", keys);
     const char *name = script_text(L, 1, "nrl.loss", "name");
     if (!name || !*name) return script_fail(L, "nrl.loss: name = \"...\" is missing");
-    if (find(h, name)) return script_fail(L, "nrl.loss: loss '%s' is already defined", name);
+    if (script_find_loss(h, name)) return script_fail(L, "nrl.loss: loss '%s' is already defined", name);
     script_loss *l = arena_alloc(&h->memory, sizeof *l);
     *l = (script_loss){
         .table = {.plugin = {.abi = NRL_ABI,

@@ -14,13 +14,22 @@ typedef struct script_loss {
     int definition;    /* registry reference of the table given to nrl.loss; 0 until it is read */
     nrl_status failed; /* of `weight`, which cannot return errors: reported by the next call of the loss */
     const char *failure;
-    const nrl_algorithm *base; /* NULL = none */
+    const nrl_node *base_config; /* the definition's `base`; NULL = none */
+    const nrl_algorithm *base;   /* NULL = none */
     void *base_self;
     nrl_component *component; /* of the base */
 } script_loss;
 
+/* The definition of that name, for calls outside of runs; NULL = none. */
+script_loss *script_find_loss(script_host *h, const char *name);
+/* A copy of the definition of that name for one run, with its own instance of the base; *out is NULL if there is no
+ * definition. Close the run before the copy. */
+nrl_status script_loss_create(script_host *h, const char *name, script_loss **out);
+void script_loss_destroy(script_loss *l);
+
 /* Opens the plugin in the definition's `base`; raises its errors. Without `base`, base stays NULL. */
 void loss_base_open(lua_State *L, script_loss *l);
+nrl_status loss_base_create(script_loss *l); /* of base_config; on failure base stays NULL */
 void loss_base_close(script_loss *l);
 /* What the base's instance needs; NULL-terminated, NULL without a base. */
 const char *const *loss_base_needs(const script_loss *l);

@@ -1,22 +1,33 @@
 /*
- * loss_base.c - nrl.loss{base = "dpo"}: the plugin whose loss a Lua loss extends. One instance per
- * definition; its needs, metrics, kind of example and state become the definition's.
+ * loss_base.c - nrl.loss{base = "dpo"}: the plugin whose loss a Lua loss extends. The needs, metrics and kind of
+ * example of the definition's instance become the definition's. Each run has an instance of its own, which has the
+ * state and the parameters of that run.
  */
 #include "loss.h"
+
+nrl_status loss_base_create(script_loss *l)
+{
+    nrl_status st = nrl_component_open(&l->host->run, NRL_KIND_ALGORITHM, "base", l->base_config, &l->component);
+    if (st != NRL_OK) return st;
+    const nrl_algorithm *table = (const nrl_algorithm *)nrl_component_table(l->component);
+    l->base_self = nrl_component_options(l->component);
+    if (table->create) st = table->create(l->base_self, &l->base_self);
+    if (st == NRL_OK)
+        l->base = table;
+    else
+        loss_base_close(l);
+    return st;
+}
 
 void loss_base_open(lua_State *L, script_loss *l)
 {
     arena *a = &l->host->memory;
     if (lua_getfield(L, 1, "base") == LUA_TNIL) return;
-    const nrl_node *base = script_to_node(L, -1, a, "nrl.loss: base");
-    nrl_status st = nrl_component_open(&l->host->run, NRL_KIND_ALGORITHM, "base", base, &l->component);
-    const nrl_algorithm *table = l->component ? (const nrl_algorithm *)nrl_component_table(l->component) : NULL;
-    if (st == NRL_OK) l->base_self = nrl_component_options(l->component);
-    if (st == NRL_OK && table && table->create) st = table->create(l->base_self, &l->base_self);
-    if (st == NRL_OK) l->base = table;
-    const char *code = st == NRL_OK && table ? nrl_component_identity(l->component) : NULL;
+    l->base_config = script_to_node(L, -1, a, "nrl.loss: base");
+    nrl_status st = loss_base_create(l);
+    const char *code = st == NRL_OK ? nrl_component_identity(l->component) : NULL;
     if (code) {
-        l->table.plugin.version = arena_printf(a, "script, base %s %s", table->plugin.name, code);
+        l->table.plugin.version = arena_printf(a, "script, base %s %s", l->base->plugin.name, code);
         return;
     }
     loss_base_close(l);

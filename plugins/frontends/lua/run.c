@@ -3,6 +3,7 @@
  * nrl/run.h.
  */
 #include "handle.h"
+#include "loss.h"
 #include "state.h"
 #include <math.h>
 #include <nrl/inference.h>
@@ -124,6 +125,22 @@ static void apply_settings(arena *a, nrl_node *root, const settings *s)
     node_set(a, model, "path", node_text(a, s->model));
 }
 
+/* The user of find_loss. */
+typedef struct {
+    handle *h;
+    nrl_config *config;
+} opening;
+
+/* For nrl_environment: the run's own instance of the loss of that name. */
+static const nrl_algorithm *find_loss(void *user, const char *name, void **self)
+{
+    const opening *o = user;
+    if (script_loss_create(o->h->host, name, &o->h->loss) != NRL_OK)
+        nrl_config_mistake(o->config, NULL, nrl_error_text());
+    *self = o->h->loss;
+    return o->h->loss ? &o->h->loss->table : NULL;
+}
+
 /* The whole tree: the script's table, the command line, ${env:}, settings. Nothing here raises: run_open
  * reports the problems found so far with its own. */
 static nrl_status open_config(handle *h, nrl_environment *env, arena *a, nrl_node *root, const settings *decided)
@@ -135,6 +152,9 @@ static nrl_status open_config(handle *h, nrl_environment *env, arena *a, nrl_nod
         if (strchr(given->words[i], '=')) nrl_config_override(config, given->words[i]);
     nrl_config_substitute(config, given->environment->variable);
     apply_settings(a, root, decided);
+    opening o = {h, config};
+    env->find_algorithm = find_loss;
+    env->algorithm_user = &o;
     env->event = handle_event;
     env->event_user = h;
     nrl_status st = nrl_run_open(config, env, &h->r);
@@ -209,7 +229,9 @@ static int close_run(lua_State *L)
     nrl_status failure = script_of(L)->failure;
     if (h->r && failure != NRL_OK && failure != NRL_ERR_STOPPED) nrl_run_abandon(h->r, failure, nrl_error_text());
     nrl_run_close(h->r);
+    script_loss_destroy(h->loss);
     h->r = NULL;
+    h->loss = NULL;
     return 0;
 }
 
