@@ -159,6 +159,9 @@ int64_t data_plan_n_micro_batches(data_plan *p, int64_t step);
 /* Returns the number of examples in micro-batch m of step s on this rank; it may be 0. *examples is valid until the
  * next call. */
 int64_t data_plan_micro_batch(data_plan *p, int64_t step, int64_t m, const int64_t **examples);
+/* Returns how often the i-th example of micro-batch m of step s comes before it in the global batch: entries with a
+ * weight above 1 repeat examples. */
+int64_t data_plan_repeats(data_plan *p, int64_t step, int64_t m, int64_t i);
 /* Returns which of the first n_steps steps has this rank's micro-batch with the most tokens. */
 int64_t data_plan_largest_step(data_plan *p, int64_t n_steps);
 

@@ -323,18 +323,37 @@ int64_t data_plan_n_micro_batches(data_plan *p, int64_t step)
     return p->n_micro_batches * p->o.shards.n;
 }
 
+/* The number of this rank's micro-batch m among those of all ranks, as in `place`. */
+static int64_t micro_batch_place(const data_plan *p, int64_t m)
+{
+    const int64_t own = m / p->n_micro_batches, n = p->o.shards.n;
+    const int64_t shard = p->o.shards.strided ? own * p->o.ranks + p->o.rank : p->o.rank * n + own;
+    return m % p->n_micro_batches * p->n_shards + shard;
+}
+
 int64_t data_plan_micro_batch(data_plan *p, int64_t step, int64_t m, const int64_t **examples)
 {
     set_step(p, step);
-    const int64_t own = m / p->n_micro_batches, n = p->o.shards.n;
-    const int64_t shard = p->o.shards.strided ? own * p->o.ranks + p->o.rank : p->o.rank * n + own;
-    const int64_t wanted = m % p->n_micro_batches * p->n_shards + shard;
+    const int64_t wanted = micro_batch_place(p, m);
     const int32_t *batch = p->order + batch_begin(p, step);
     int64_t found = 0;
     for (int64_t i = 0; i < p->n_batch; i++)
         if (p->place[i] == wanted) p->micro_batch[found++] = batch[i];
     *examples = p->micro_batch;
     return found;
+}
+
+int64_t data_plan_repeats(data_plan *p, int64_t step, int64_t m, int64_t i)
+{
+    set_step(p, step);
+    const int64_t wanted = micro_batch_place(p, m);
+    const int32_t *batch = p->order + batch_begin(p, step);
+    int64_t at = 0, n = 0;
+    while (p->place[at] != wanted || i-- > 0)
+        at++;
+    for (int64_t k = 0; k < at; k++)
+        n += batch[k] == batch[at];
+    return n;
 }
 
 int64_t data_plan_largest_step(data_plan *p, int64_t n_steps)

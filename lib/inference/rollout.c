@@ -26,6 +26,7 @@ typedef struct {
     int32_t shard;              /* of the batches of this rank */
     int64_t n_prompt, n_answer; /* tokens of the segment with its shared prompt */
     int32_t *ids;               /* [n_prompt + n_answer] */
+    int64_t key;                /* of the prompt among those of the step */
 } rollout_prompt;
 
 typedef struct {
@@ -78,8 +79,13 @@ static nrl_status read_prompt(arena *a, const nrl_batch *b, int64_t segment, int
     return NRL_OK;
 }
 
-static nrl_status read_prompts(const data_step *data, int32_t n_shards, arena *a, rollout_made *g)
+/* The key of a prompt is its sample and how often that came before it in the global batch, so a sample that an entry's
+ * weight repeats has completions of its own each time, the same on any number of ranks. */
+static nrl_status read_prompts(nrl_rollout *r, rollout_made *g)
 {
+    const data_step *data = r->data;
+    const int64_t per_shard = data->n_micro_batches / r->session->shards.n;
+    arena *a = &r->memory;
     int64_t most = 0;
     for (int64_t m = 0; m < data->n_micro_batches; m++)
         most += data->micro_batch[m]->is_tail ? 0 : data->micro_batch[m]->n_examples;
@@ -90,8 +96,11 @@ static nrl_status read_prompts(const data_step *data, int32_t n_shards, arena *a
         int64_t row = 0;
         for (int64_t s = 0; s < b->n_segments && !b->is_tail; s++)
             if (b->segment_side[s] == 0) {
-                NRL_TRY(read_prompt(a, b, s, &row, &g->prompts[g->n_prompts]));
-                g->prompts[g->n_prompts++].shard = (int32_t)(m / (data->n_micro_batches / n_shards));
+                rollout_prompt *p = &g->prompts[g->n_prompts++];
+                NRL_TRY(read_prompt(a, b, s, &row, p));
+                p->shard = (int32_t)(m / per_shard);
+                p->key = data_plan_repeats(r->source->plan, data->step, m, b->segment_example[s]) << 32 |
+                         b->segment_sample[s];
             }
     }
     return NRL_OK;
@@ -174,7 +183,6 @@ static nrl_status add_sequences(nrl_rollout *r, rollout_made *g, int32_t shard, 
         rollout_sequence *q = &g->sequences[g->n_sequences++];
         sequence *running;
         const int64_t room = most > 0 && most - p->n_prompt < o->max_tokens ? most - p->n_prompt : o->max_tokens;
-        const uint64_t sample = (uint64_t)p->batch->segment_sample[p->segment];
         char place[256];
         *q = (rollout_sequence){.prompt = p, .session = r->session, .turn_end = turn_end};
         if (room < 1) {
@@ -191,7 +199,7 @@ static nrl_status add_sequences(nrl_rollout *r, rollout_made *g, int32_t shard, 
                                                 .top_k = o->top_k,
                                                 .min_p = o->min_p,
                                                 .seed = rollout_hash(r, 0, 0),
-                                                .stream = rollout_hash(r, sample, 2 + (uint64_t)(i % o->n))},
+                                                .stream = rollout_hash(r, (uint64_t)p->key, 2 + (uint64_t)(i % o->n))},
                                      .max_tokens = room,
                                      .wants_logps = true,
                                      .token = take_token,
@@ -238,7 +246,7 @@ nrl_status nrl_rollout_generate(nrl_rollout *r, const nrl_rollout_options *optio
     arena_free(&r->memory);
     rollout_made *g = r->made = arena_alloc(&r->memory, sizeof *g);
     g->n = o.n;
-    NRL_TRY(read_prompts(r->data, se->shards.n, &r->memory, g));
+    NRL_TRY(read_prompts(r, g));
     g->sequences = arena_try(&r->memory, (size_t)(g->n_prompts * o.n + 1) * sizeof *g->sequences, "completions");
     if (!g->sequences) return NRL_ERR_MEMORY;
     nrl_status st = strategy_begin(&se->strategy, STRATEGY_HOLD, se->ctx);
@@ -329,12 +337,12 @@ void nrl_rollout_place(const nrl_rollout *r, int64_t i, char *out, size_t room)
 /* ---- what is kept ---- */
 
 /* A sequence is a header, its values, and a word for each token: the id above the bits of the log-prob. */
-enum { KEPT_SAMPLE, KEPT_NUMBER, KEPT_PART, KEPT_FINISHED, KEPT_LENGTH, KEPT_HEADER };
+enum { KEPT_PROMPT, KEPT_NUMBER, KEPT_PART, KEPT_FINISHED, KEPT_LENGTH, KEPT_HEADER };
 
 struct nrl_rollout_kept {
     int64_t n_values, n_words, n; /* n: sequences */
     int64_t *words;               /* [n_words] */
-    int64_t **at;                 /* [n] ascending by sample and number */
+    int64_t **at;                 /* [n] ascending by prompt and number */
 };
 
 void nrl_rollout_kept_free(nrl_rollout_kept *k)
@@ -345,18 +353,18 @@ void nrl_rollout_kept_free(nrl_rollout_kept *k)
     free(k);
 }
 
-static int by_sample(const void *a, const void *b)
+static int by_prompt(const void *a, const void *b)
 {
     const int64_t *x = *(int64_t *const *)a, *y = *(int64_t *const *)b;
-    const int by = (x[KEPT_SAMPLE] > y[KEPT_SAMPLE]) - (x[KEPT_SAMPLE] < y[KEPT_SAMPLE]);
+    const int by = (x[KEPT_PROMPT] > y[KEPT_PROMPT]) - (x[KEPT_PROMPT] < y[KEPT_PROMPT]);
     return by ? by : (x[KEPT_NUMBER] > y[KEPT_NUMBER]) - (x[KEPT_NUMBER] < y[KEPT_NUMBER]);
 }
 
 /* Of equal ones the first in memory. */
-static int by_sample_and_place(const void *a, const void *b)
+static int by_prompt_and_place(const void *a, const void *b)
 {
     const int64_t *x = *(int64_t *const *)a, *y = *(int64_t *const *)b;
-    const int by = by_sample(a, b);
+    const int by = by_prompt(a, b);
     return by ? by : (x > y) - (x < y);
 }
 
@@ -373,9 +381,9 @@ static nrl_status kept_index(nrl_rollout_kept *k)
         k->at[n] = k->words + at;
         at += KEPT_HEADER + k->n_values + k->words[at + KEPT_LENGTH];
     }
-    qsort(k->at, (size_t)n, sizeof *k->at, by_sample_and_place);
+    qsort(k->at, (size_t)n, sizeof *k->at, by_prompt_and_place);
     for (int64_t i = 0; i < n; i++)
-        if (!i || by_sample(&k->at[used - 1], &k->at[i])) k->at[used++] = k->at[i];
+        if (!i || by_prompt(&k->at[used - 1], &k->at[i])) k->at[used++] = k->at[i];
     k->n = used;
     return NRL_OK;
 }
@@ -383,10 +391,8 @@ static nrl_status kept_index(nrl_rollout_kept *k)
 static int64_t *put_sequence(const rollout_sequence *q, int64_t number, const double *values, int64_t n_values,
                              int64_t *to)
 {
-    const int64_t header[KEPT_HEADER] = {[KEPT_SAMPLE] = q->prompt->batch->segment_sample[q->prompt->segment],
-                                         [KEPT_NUMBER] = number,
-                                         [KEPT_FINISHED] = q->is_finished,
-                                         [KEPT_LENGTH] = q->n};
+    const int64_t header[KEPT_HEADER] = {
+        [KEPT_PROMPT] = q->prompt->key, [KEPT_NUMBER] = number, [KEPT_FINISHED] = q->is_finished, [KEPT_LENGTH] = q->n};
     memcpy(to, header, sizeof header);
     memcpy(to + KEPT_HEADER, values, (size_t)n_values * sizeof *values);
     to += KEPT_HEADER + n_values;
@@ -441,19 +447,19 @@ static int by_key(const void *a, const void *b)
     return x->key == y->key ? (x->first > y->first) - (x->first < y->first) : x->key > y->key ? 1 : -1;
 }
 
-/* In a random order of the prompts, which depends on the samples alone. */
+/* In a random order of the prompts, which depends on their keys alone. */
 static nrl_status divide_kept(const nrl_rollout *r, int64_t n_parts, nrl_rollout_kept *k)
 {
     int64_t n = 0;
     kept_prompt *prompts = mem_try((size_t)(k->n + 1) * sizeof *prompts, "the kept completions");
     if (!prompts) return NRL_ERR_MEMORY;
     for (int64_t i = 0; i < k->n; i++)
-        if (!i || k->at[i][KEPT_SAMPLE] != k->at[i - 1][KEPT_SAMPLE])
-            prompts[n++] = (kept_prompt){rollout_hash(r, (uint64_t)k->at[i][KEPT_SAMPLE], 2), i};
+        if (!i || k->at[i][KEPT_PROMPT] != k->at[i - 1][KEPT_PROMPT])
+            prompts[n++] = (kept_prompt){rollout_hash(r, (uint64_t)k->at[i][KEPT_PROMPT], 2), i};
     if (n_parts > 1) qsort(prompts, (size_t)n, sizeof *prompts, by_key);
     for (int64_t p = 0; p < n; p++)
-        for (int64_t i = prompts[p].first, sample = k->at[i][KEPT_SAMPLE]; i < k->n; i++) {
-            if (k->at[i][KEPT_SAMPLE] != sample) break;
+        for (int64_t i = prompts[p].first, key = k->at[i][KEPT_PROMPT]; i < k->n; i++) {
+            if (k->at[i][KEPT_PROMPT] != key) break;
             k->at[i][KEPT_PART] = p * n_parts / n;
         }
     free(prompts);
@@ -497,25 +503,25 @@ void nrl_rollout_kept_fill(const nrl_rollout_kept *k, int64_t i, nrl_rollout_kep
     const int64_t *words = k->at[i];
     const nrl_rollout_kept_sequence filled = {.size = fill->size,
                                               .is_finished = words[KEPT_FINISHED],
-                                              .prompt = words[KEPT_SAMPLE],
+                                              .prompt = words[KEPT_PROMPT],
                                               .part = words[KEPT_PART],
                                               .n_completion = words[KEPT_LENGTH],
                                               .values = (const double *)(const void *)(words + KEPT_HEADER)};
     memcpy(fill, &filled, fill->size < sizeof filled ? fill->size : sizeof filled);
 }
 
-/* The first kept sequence of a sample, or k->n. */
-static int64_t find_sample(const nrl_rollout_kept *k, int64_t sample)
+/* The first kept sequence of the prompt with this key, or k->n. */
+static int64_t find_prompt(const nrl_rollout_kept *k, int64_t key)
 {
     int64_t low = 0, high = k->n;
     while (low < high) {
         const int64_t middle = low + (high - low) / 2;
-        if (k->at[middle][KEPT_SAMPLE] < sample)
+        if (k->at[middle][KEPT_PROMPT] < key)
             low = middle + 1;
         else
             high = middle;
     }
-    return low < k->n && k->at[low][KEPT_SAMPLE] == sample ? low : k->n;
+    return low < k->n && k->at[low][KEPT_PROMPT] == key ? low : k->n;
 }
 
 static nrl_status take_sequence(nrl_rollout *r, const nrl_rollout_kept *k, const int64_t *words,
@@ -544,14 +550,14 @@ nrl_status nrl_rollout_take(nrl_rollout *r, const nrl_rollout_kept *k, int64_t p
     arena_free(&r->memory);
     rollout_made *g = r->made = arena_alloc(&r->memory, sizeof *g);
     g->n = 1;
-    while (g->n < k->n && k->at[g->n][KEPT_SAMPLE] == k->at[0][KEPT_SAMPLE])
+    while (g->n < k->n && k->at[g->n][KEPT_PROMPT] == k->at[0][KEPT_PROMPT])
         g->n++;
-    NRL_TRY(read_prompts(r->data, r->session->shards.n, &r->memory, g));
+    NRL_TRY(read_prompts(r, g));
     g->sequences = arena_try(&r->memory, (size_t)(g->n_prompts * g->n + 1) * sizeof *g->sequences, "completions");
     if (!g->sequences) return NRL_ERR_MEMORY;
     for (int64_t p = 0; p < g->n_prompts; p++) {
         const rollout_prompt prompt = g->prompts[p];
-        const int64_t first = find_sample(k, prompt.batch->segment_sample[prompt.segment]);
+        const int64_t first = find_prompt(k, prompt.key);
         char place[256];
         if (first + g->n > k->n) {
             place_of(r, &prompt, place, sizeof place);

@@ -156,6 +156,18 @@ is "steps of an epoch" "$(($(values epoch loss | wc -l) % 4))" 0
 run 0 run c1.yaml out=bnpo $several algorithm.loss=bnpo
 [ "$(values bnpo loss)" != "$(values several loss)" ] || is "losses of bnpo" "those of dapo" "others"
 
+# A row that a step repeats has completions of its own each time: every sampled text is another one, on any number of ranks.
+sed -n 2p "$data/objectives/rows.jsonl" >row.jsonl
+ROLLOUTS=rollouts run 0 run c1.yaml out=repeated $several "data.train={path: row.jsonl, weight: 4}"
+is "completions of a row that is repeated" "$(sort -u rollouts | wc -l)" "$(wc -l <rollouts)"
+rm rollouts
+for strategy in ddp fsdp; do
+    run 0 launch -n 2 -- run c1.yaml out=two overwrite=true $several "data.train={path: row.jsonl, weight: 4}" "parallel=$strategy"
+    values repeated loss >losses
+    values two loss >found
+    near found losses "the losses of 2 ranks with $strategy and a row that is repeated"
+done
+
 # It learns: the reward is the share of even tokens, half of which are even at first.
 run 0 run c1.yaml out=long "loggers=[console, jsonl]" train.steps=60 algorithm.group_size=8 data.eval=$data/objectives/rows.jsonl eval.every=30 \
     checkpoint.export=best checkpoint.every=30 train.global_batch=4

@@ -428,6 +428,32 @@ static void a_weight_counts_for_all_files_of_an_entry(void **state)
     dataset_close(d);
 }
 
+static void examples_that_a_step_repeats_are_numbered_over_all_ranks(void **state)
+{
+    dataset *d = open_two(*state, 3);
+    for (int ranks = 1; ranks < 4; ranks++) {
+        bool seen[80][3] = {0};
+        int n = 0;
+        for (int rank = 0; rank < ranks; rank++) {
+            data_plan_options o = {
+                .global_batch = 160, .micro_batch_tokens = 100, .shuffle = true, .ranks = ranks, .rank = rank};
+            data_plan *p = plan_of(d, o);
+            for (int64_t m = data_plan_n_micro_batches(p, 0); m-- > 0;) {
+                const int64_t *examples, k = data_plan_micro_batch(p, 0, m, &examples);
+                for (int64_t i = 0; i < k; i++, n++) {
+                    const int64_t repeats = data_plan_repeats(p, 0, m, i);
+                    assert_in_range(repeats, 0, examples[i] < 40 ? 0 : 2);
+                    assert_false(seen[examples[i]][repeats]);
+                    seen[examples[i]][repeats] = true;
+                }
+            }
+            data_plan_destroy(p);
+        }
+        assert_int_equal(n, 160);
+    }
+    dataset_close(d);
+}
+
 static void a_broken_weight_reaches_all_examples_over_epochs(void **state)
 {
     dataset *d = open_two(*state, 0.25);
@@ -490,6 +516,7 @@ int main(void)
         TEST(an_even_mix_gives_each_step_the_shares_of_entries),
         TEST(weights_repeat_and_sample_files),
         TEST(a_weight_counts_for_all_files_of_an_entry),
+        TEST(examples_that_a_step_repeats_are_numbered_over_all_ranks),
         TEST(a_broken_weight_reaches_all_examples_over_epochs),
         TEST(what_cannot_be_planned_is_a_config_error),
     };
