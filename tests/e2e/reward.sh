@@ -133,6 +133,14 @@ is "losses of a loss in Lua" "$(values lua_as_reward loss)" "$(values lua_reward
 # a language model gets a new score; its output layer is dropped
 run 0 run config.yaml model.path="$source/tests/data/models/llama" algorithm.pad_token_id=0 out=new train.steps=1 loggers=[console]
 has out "'score.weight' is new"
+# the class of transformers, where there is one
+run 0 run config.yaml model.path="$source/tests/data/models/gemma3_text" algorithm.pad_token_id=0 out=gemma3 train.steps=1
+has gemma3/model/config.json '"Gemma3TextForSequenceClassification"'
+cat >small.jsonl <<ROWS
+{"prompt_input_ids": [3, 20, 7], "chosen_input_ids": [40, 9], "rejected_input_ids": [34, 5], "margin": 0}
+ROWS
+run 0 run config.yaml model.path="$source/tests/data/families/ernie4_5" algorithm.pad_token_id=0 out=ernie train.steps=1 data.train=small.jsonl data.eval=null train.global_batch=1
+has err "transformers has no class Ernie4_5ForSequenceClassification: only nrl can load reward models of model_type ernie4_5"
 run 2 check config.yaml model.path="$source/tests/data/models/llama" out=new2
 has err "hint: algorithm.pad_token_id"
 run 2 check config.yaml algorithm=dpo out=new2

@@ -74,17 +74,31 @@ static const char *const *reward_instance_needs(void *self)
 
 /* ---- the model ---- */
 
-/* "LlamaForCausalLM" -> "LlamaForSequenceClassification" */
+/* "LlamaForCausalLM" -> "LlamaForSequenceClassification"; the class of a text model of Gemma 3 has another name. */
 static nrl_status class_name(const nrl_node *config, char *out, size_t room)
 {
+    const char *type = nrl_node_string(nrl_node_find(config, "model_type"), "");
     const nrl_node *list = nrl_node_find(config, "architectures");
     const char *name = nrl_node_string(nrl_node_at(list, 0), ""), *end = strstr(name, "For");
     if (strstr(name, "LMHeadModel")) end = strstr(name, "LMHeadModel");
     if (!end || end == name || end - name > 100 || strpbrk(name, "\"\\"))
         return nrl_fail(NRL_ERR_DATA, "config.json: architectures is '%s', expected a class such as LlamaForCausalLM",
                         name);
-    snprintf(out, room, "%.*sForSequenceClassification", (int)(end - name), name);
+    if (!strcmp(type, "gemma3_text"))
+        snprintf(out, room, "Gemma3TextForSequenceClassification");
+    else
+        snprintf(out, room, "%.*sForSequenceClassification", (int)(end - name), name);
     return NRL_OK;
+}
+
+/* Of the types that nrl knows, those without such a class in transformers 5.24. */
+static void warn_of_class(const nrl_node *config, const char *name)
+{
+    static const char *const without[] = {"granite", "ernie4_5", "olmoe"};
+    const char *type = nrl_node_string(nrl_node_find(config, "model_type"), "");
+    for (size_t i = 0; i < sizeof without / sizeof *without; i++)
+        if (!strcmp(type, without[i]))
+            nrl_warn("transformers has no class %s: only nrl can load reward models of model_type %s", name, type);
 }
 
 static nrl_status reward_model(void *self, const nrl_node *config, const nrl_model_info *info, nrl_algorithm_model *out)
@@ -92,6 +106,7 @@ static nrl_status reward_model(void *self, const nrl_node *config, const nrl_mod
     reward *r = self;
     char name[160];
     NRL_TRY(class_name(config, name, sizeof name));
+    warn_of_class(config, name);
     if (r->o.pad_token_id < 0) r->pad = (int32_t)nrl_node_int(nrl_node_find(config, "pad_token_id"), -1);
     if (r->pad < 0 || r->pad >= info->vocab_size)
         return nrl_fail(NRL_ERR_CONFIG,
