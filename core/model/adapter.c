@@ -18,7 +18,8 @@ static size_t module_length(const char *name)
 
 bool adapter_fits(const model *m, const nrl_param *p)
 {
-    if (p->n_dims != 2 || p->n_parts != 1 || p->saved_whole || p == m->head.weight || !module_length(p->name))
+    if (p->n_dims != 2 || p->n_parts != 1 || p->saved_whole || p->unadapted || p == m->head.weight ||
+        !module_length(p->name))
         return false;
     for (int32_t i = 0; i < m->units[0].n_uses; i++)
         if (m->units[0].uses[i] == p) return false;

@@ -28,7 +28,7 @@ bool adapter_set_is_random(const adapter_set *s);      /* NULL is fine */
 bool adapter_set_starts_as_base(const adapter_set *s); /* NULL is fine */
 
 /* Whether nrl_op_linear multiplies by p: a matrix named *.weight that is neither an embedding (a matrix of the first
- * unit) nor the head, which has an operation of its own. */
+ * unit) nor the head, which has an operation of its own, nor one that its model excludes. */
 bool adapter_fits(const struct model *m, const nrl_param *p);
 /* The module of a weight, in `a`. */
 const char *adapter_module(arena *a, const nrl_param *p);

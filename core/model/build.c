@@ -108,6 +108,8 @@ nrl_status nrl_build_param(nrl_builder *b, int32_t unit, const nrl_param_spec *s
     }
     nrl_param *p = model_param_new(b->m, &s);
     p->parts[0].transposed = s.transposed;
+    p->unadapted = s.unadapted;
+    p->unquantized = s.unquantized;
     p->parts[0].groups = s.groups;
     p->tp = s.tp;
     p->expert = s.expert;

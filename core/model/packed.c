@@ -19,13 +19,18 @@ static nrl_param *packed_store(model *m, nrl_param *w, quantize_kind kind)
     return p;
 }
 
+bool model_quantizes(const model *m, const nrl_param *p)
+{
+    return adapter_fits(m, p) && !p->unquantized;
+}
+
 void model_pack(model *m, quantize_kind kind, nrl_dtype compute)
 {
     nrl_param **params = arena_alloc(&m->memory, (size_t)(m->n_params + m->n_own) * sizeof *params);
     memcpy(params, m->params, (size_t)m->n_params * sizeof *params);
     m->params = params;
     for (int32_t i = 0; i < m->n_own; i++)
-        if (!params[i]->trained && adapter_fits(m, params[i])) {
+        if (!params[i]->trained && model_quantizes(m, params[i])) {
             nrl_param *store = packed_store(m, params[i], kind);
             params[m->n_params++] = store;
         }

@@ -20,7 +20,8 @@ struct nrl_param {
     bool may_be_new;   /* an added one that weights need not have */
     bool of_algorithm; /* added by an algorithm */
     bool of_adapter;   /* the linear of its weight combines the ranks' parts */
-    uint32_t init;     /* nrl_init of model.h */
+    bool unadapted, unquantized; /* of nrl_param_spec */
+    uint32_t init;               /* nrl_init of model.h */
     double init_scale;
     uint32_t tp;
     int32_t expert;                         /* from 1; 0 = none */

@@ -70,6 +70,13 @@ run 0 launch -n 2 -- run gpt_oss.yaml out=attended2 'lora={rank: 2, targets: [q_
     'parallel={data: ddp, tensor: 2}'
 step_values attended/metrics.jsonl >want.txt
 near_recorded attended2 $exact
+# peft cannot adapt the router of gpt-oss
+run 0 run gpt_oss.yaml out=linear lora.rank=2 train.steps=1
+run 0 export linear adapter --adapter --overwrite
+has adapter/adapter_model.safetensors "model.layers.1.self_attn.o_proj.lora_A.weight"
+lacks adapter/adapter_model.safetensors router
+run 2 run gpt_oss.yaml out=refused 'lora.targets=[router]'
+has err "a router that is not linear in peft"
 
 # what config.json may not say
 mkdir broken && cp "$source"/tests/data/experts/mixtral/model.safetensors broken

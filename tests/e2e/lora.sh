@@ -248,7 +248,7 @@ done
 run 2 check config.yaml out=none 'lora.targets=[q_proj, query]'
 has err "lora.targets: no linear module has a name that ends in 'query'; those of this model: q_proj, k_proj"
 run 2 check config.yaml out=none lora.targets=embed_tokens
-has err "an embedding, the head or in modules_to_save: these have no adapters"
+has err "an embedding, the head, a router that is not linear in peft, or in modules_to_save: these have no adapters"
 run 2 check config.yaml out=none 'lora.targets=.*attn.x'
 has err "does not match the whole name of a linear module, such as model.layers.0.self_attn.q_proj"
 run 2 check config.yaml out=none lora.r=4

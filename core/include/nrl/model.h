@@ -61,6 +61,8 @@ typedef struct {
     int32_t groups;  /* of nrl_part; 0 = 1 */
     int32_t expert;  /* of the experts of a mixture: the number of the expert, from 1; 0 = none. In a unit, every expert
                         has parameters of the same shapes in the same order */
+    bool unadapted;  /* a matrix that takes no adapter, because its module is not a linear one elsewhere */
+    bool unquantized; /* adapter.base leaves it as it is: a router, whose errors choose other experts */
 } nrl_param_spec;
 
 /* The output layer: logits = scale * (hidden weight^T + bias), then cap * tanh(logits / cap). */

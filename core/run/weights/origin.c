@@ -5,6 +5,7 @@
 #include "base/buffer.h"
 #include "base/convert.h"
 #include "checkpoint/format.h"
+#include "model/packed.h"
 #include "base/piece.h"
 #include "run/weights/read_check.h"
 #include <math.h>
@@ -210,7 +211,7 @@ static nrl_status read_base(void *user, const nrl_param *p, int64_t begin, int64
     /* a model without adapters does not know which modules were trained whole beside some */
     if (p->saved_whole || is_in_files(r->start, r, p) || (r->below && is_in_checkpoint(r, p)))
         return read_whole(r, p, begin, n, out);
-    if (!r->quantized || !adapter_fits(r->m, p)) return read_own(r, p, begin, n, out);
+    if (!r->quantized || !model_quantizes(r->m, p)) return read_own(r, p, begin, n, out);
     if (r->packed_of != p) {
         quantized_free(&r->packed);
         r->packed_of = NULL;

@@ -152,13 +152,27 @@ static nrl_status declare_expert(const place *at, int64_t number, const char *na
     return declare(at, full, spec, out);
 }
 
+/* It is not quantized: transformers keeps routers outside of linear modules. peft adapts those that were linear modules
+ * before transformers 5, which the router of gpt-oss never was. */
+static nrl_status declare_router(const place *at, llama_affine *out)
+{
+    const llama_experts *e = &at->c->experts;
+    nrl_param_spec weight = matrix_spec(at, e->n, at->c->width, NRL_TP_NONE);
+    nrl_param_spec bias = {.n_dims = 1, .dims = {e->n}, .init = NRL_INIT_ZEROS};
+    char full[64];
+    weight.unadapted = e->biased;
+    weight.unquantized = true;
+    snprintf(full, sizeof full, "%s.%s.weight", e->names->module, e->names->router);
+    NRL_TRY(declare(at, full, weight, &out->weight));
+    snprintf(full, sizeof full, "%s.%s.bias", e->names->module, e->names->router);
+    return e->biased ? declare(at, full, bias, &out->bias) : NRL_OK;
+}
+
 static nrl_status layout_experts(const place *at, llama_layer *l)
 {
     const llama_experts *e = &at->c->experts;
     int64_t d = at->c->width;
-    char full[64];
-    snprintf(full, sizeof full, "%s.%s", e->names->module, e->names->router);
-    NRL_TRY(declare_affine(at, full, e->n, d, NRL_TP_NONE, e->biased, &l->router));
+    NRL_TRY(declare_router(at, &l->router));
     if (e->biased) return layout_stacked_experts(at, l);
     for (int64_t i = 0; i < e->n; i++) {
         NRL_TRY(declare_expert(at, i, e->names->gate, e->inner, d, NRL_TP_COLUMN, &l->experts[i].gate));

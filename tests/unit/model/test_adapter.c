@@ -3,6 +3,7 @@
  * frozen, names and initial values like those of peft; valid and invalid peft directories; and the
  * adapter's description of them.
  */
+#include "model/packed.h"
 #include "support.h"
 #include <math.h>
 
@@ -52,6 +53,29 @@ static void linear_weights_fit_and_no_other(void **state)
         assert_int_equal(n_fitting(m), models[i].modules);
         assert_false(adapter_fits(m, m->head.weight));
         assert_false(adapter_fits(m, m->units[0].uses[0]));
+        model_destroy(m);
+        arena_free(&a);
+    }
+}
+
+static void routers_are_not_quantized_and_only_those_that_were_linear_in_transformers_fit(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name, *router;
+        bool fits;
+    } models[] = {{"qwen3_moe", "model.layers.1.mlp.gate.weight", true},
+                  {"mixtral", "model.layers.1.block_sparse_moe.gate.weight", true},
+                  {"olmoe", "model.layers.1.mlp.gate.weight", true},
+                  {"gpt_oss", "model.layers.1.mlp.router.weight", false}};
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        arena a = {0};
+        model *m = golden(&a, arena_printf(&a, "../experts/%s", models[i].name));
+        const nrl_param *router = model_param(m, models[i].router);
+        const nrl_param *query = model_param(m, "model.layers.1.self_attn.q_proj.weight");
+        assert_int_equal(adapter_fits(m, router), models[i].fits);
+        assert_false(model_quantizes(m, router));
+        assert_true(adapter_fits(m, query) && model_quantizes(m, query));
         model_destroy(m);
         arena_free(&a);
     }
@@ -306,6 +330,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(linear_weights_fit_and_no_other),
+        cmocka_unit_test(routers_are_not_quantized_and_only_those_that_were_linear_in_transformers_fit),
         cmocka_unit_test(a_model_with_adapters_trains_them_alone),
         cmocka_unit_test(initial_values_are_pefts),
         cmocka_unit_test(an_unknown_module_is_told_with_those_there_are),
