@@ -7,7 +7,8 @@
  * With `dora` (Liu et al. 2024) each row of the weight has a trained length m [M] and the direction of W + scale B A:
  *   y = m / |W + scale B A| * (x W^T + scale (dropout(x) A^T) B^T) + b
  * where the lengths |.| of rows are constants for the gradient, as in peft (section 4.3 of the paper), and m begins
- * with those of W.
+ * with those of W. With dropout, as in peft and the authors' code, with f the factor m / |W + scale B A|:
+ *   y = x W^T + (f - 1) * dropout(x) W^T + f * scale (dropout(x) A^T) B^T + b
  */
 #include "targets.h"
 #include "base/node.h"
@@ -348,18 +349,34 @@ static nrl_status lora_row_factors(nrl_ctx *ctx, const nrl_adapter_site *site, d
     return nrl_op_binary(ctx, NRL_BINARY_DIV, m, t, factors);
 }
 
-static nrl_status lora_forward_dora(nrl_ctx *ctx, const nrl_adapter_site *site, double scale, nrl_tensor *x,
-                                    nrl_tensor *u, nrl_tensor **y)
+/* y [R,M] * factors [M] */
+static nrl_status lora_scale_columns(nrl_ctx *ctx, nrl_tensor *factors, nrl_tensor **y)
 {
-    nrl_tensor *factors, *added;
+    NRL_TRY(nrl_op_reshape(ctx, factors, 2, (int64_t[]){1, nrl_tensor_numel(factors)}, &factors));
+    NRL_TRY(nrl_op_cast(ctx, factors, nrl_tensor_dtype(*y), &factors));
+    return nrl_op_binary(ctx, NRL_BINARY_MUL, *y, factors, y);
+}
+
+/* dropped: x after dropout, or x; u = dropped A^T */
+static nrl_status lora_forward_dora(nrl_ctx *ctx, const nrl_adapter_site *site, double scale, nrl_tensor *x,
+                                    nrl_tensor *dropped, nrl_tensor *u, nrl_tensor **y)
+{
+    nrl_tensor *factors, *added, *product;
     NRL_TRY(lora_row_factors(ctx, site, scale, &factors));
     NRL_TRY(nrl_adapter_weight_product(ctx, site, x, y));
     NRL_TRY(nrl_op_linear(ctx, u, nrl_adapter_param(site, 1), NULL, &added));
     NRL_TRY(nrl_op_unary(ctx, NRL_UNARY_AFFINE, added, scale, 0, &added));
+    if (dropped == x) {
+        NRL_TRY(nrl_op_binary(ctx, NRL_BINARY_ADD, *y, added, y));
+        NRL_TRY(lora_scale_columns(ctx, factors, y));
+        return nrl_adapter_add_bias(ctx, site, *y);
+    }
+    NRL_TRY(lora_scale_columns(ctx, factors, &added));
+    NRL_TRY(nrl_adapter_weight_product(ctx, site, dropped, &product));
+    NRL_TRY(nrl_op_unary(ctx, NRL_UNARY_AFFINE, factors, 1, -1, &factors));
+    NRL_TRY(lora_scale_columns(ctx, factors, &product));
+    NRL_TRY(nrl_op_binary(ctx, NRL_BINARY_ADD, *y, product, y));
     NRL_TRY(nrl_op_binary(ctx, NRL_BINARY_ADD, *y, added, y));
-    NRL_TRY(nrl_op_reshape(ctx, factors, 2, (int64_t[]){1, nrl_tensor_numel(factors)}, &factors));
-    NRL_TRY(nrl_op_cast(ctx, factors, nrl_tensor_dtype(*y), &factors));
-    NRL_TRY(nrl_op_binary(ctx, NRL_BINARY_MUL, *y, factors, y));
     return nrl_adapter_add_bias(ctx, site, *y);
 }
 
@@ -370,7 +387,7 @@ static nrl_status lora_forward(void *self, int32_t module, nrl_ctx *ctx, const n
     nrl_tensor *dropped = x, *u; /* u [R,r] */
     if (l->dropout > 0) NRL_TRY(nrl_adapter_dropout(ctx, site, x, l->dropout, &dropped));
     NRL_TRY(nrl_op_linear(ctx, dropped, nrl_adapter_param(site, 0), NULL, &u));
-    if (l->dora) return lora_forward_dora(ctx, site, l->modules[module].scale, x, u, y);
+    if (l->dora) return lora_forward_dora(ctx, site, l->modules[module].scale, x, dropped, u, y);
     return nrl_adapter_product(ctx, site, x, u, nrl_adapter_param(site, 1), l->modules[module].scale, y);
 }
 

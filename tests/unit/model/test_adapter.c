@@ -5,6 +5,7 @@
  */
 #include "model/packed.h"
 #include "support.h"
+#include "support/context.h"
 #include <math.h>
 
 static plugin_host *host;
@@ -326,6 +327,66 @@ static void targets_are_told_by_last_parts_where_these_say_all(void **state)
     arena_free(&a);
 }
 
+/* y = x W^T + (f - 1) * d W^T + f * s (d A^T) B^T, where d is x after dropout and f = m / |W + s B A|. */
+static void dora_with_dropout_is_pefts(void **state)
+{
+    enum { ROWS = 5, IN = 4, OUT = 3, RANK = 2, W = 0, A, B, M, X, N };
+    static const int64_t dims[N][2] = {{OUT, IN}, {RANK, IN}, {OUT, RANK}, {OUT, 1}, {ROWS, IN}};
+    static const char settings[] = "{\"adapter\":\"lora\",\"dora\":true,\"dropout\":0.5,\"modules\":"
+                                   "[{\"module\":\"linear\",\"rank\":2,\"alpha\":3}]}";
+    const double scale = 3.0 / RANK;
+    arena a = {0};
+    uint64_t seed = 1;
+    float v[N][ROWS * IN];
+    double d[ROWS * IN], y[ROWS * OUT];
+    nrl_param p[X] = {0};
+    nrl_part parts[X];
+    nrl_tensor *t[N], *dropped, *out;
+    nrl_node *node;
+    adapter_set set;
+    ASSERT_OK(json_parse(&a, "settings", settings, strlen(settings), &node));
+    ASSERT_OK(adapter_set_open(&a, host, node, &set));
+    if (open_context(state)) fail();
+    ctx_scope_begin(the_ctx);
+    for (int i = 0; i < N; i++) {
+        for (int64_t k = 0; k < dims[i][0] * dims[i][1]; k++)
+            v[i][k] = (float)test_uniform(&seed);
+        ASSERT_OK(nrl_tensor_from_host(the_ctx, NRL_DTYPE_F32, i == M ? 1 : 2, dims[i], v[i], &t[i]));
+        if (i == X) continue;
+        param_init(&p[i], &parts[i], "linear.weight", i == M ? 1 : 2, dims[i]);
+        p[i].slots[NRL_SLOT_WEIGHT] = t[i];
+    }
+    nrl_adapter_site site = {
+        .table = set.table, .self = set.self, .n = 3, .params = {&p[A], &p[B], &p[M]}, .weight = &p[W]};
+    p[W].adapter = &site;
+    ctx_set_random(the_ctx, 7);
+    ASSERT_OK(nrl_op_linear(the_ctx, t[X], &p[W], NULL, &out));
+    ctx_set_random(the_ctx, 7); /* the same mask */
+    ASSERT_OK(nrl_adapter_dropout(the_ctx, &site, t[X], 0.5, &dropped));
+    ASSERT_OK(nrl_tensor_fetch(the_ctx, out, y, ROWS * OUT));
+    ASSERT_OK(nrl_tensor_fetch(the_ctx, dropped, d, ROWS * IN));
+    for (int r = 0; r < ROWS; r++)
+        for (int m = 0; m < OUT; m++) {
+            double whole = 0, product = 0, added = 0, squares = 0;
+            for (int k = 0; k < IN; k++) {
+                double ba = 0;
+                for (int j = 0; j < RANK; j++)
+                    ba += (double)v[B][m * RANK + j] * (double)v[A][j * IN + k];
+                const double w = v[W][m * IN + k];
+                whole += (double)v[X][r * IN + k] * w;
+                product += d[r * IN + k] * w;
+                added += d[r * IN + k] * scale * ba;
+                squares += (w + scale * ba) * (w + scale * ba);
+            }
+            const double f = (double)v[M][m] / sqrt(squares);
+            assert_true(fabs(y[r * OUT + m] - (whole + (f - 1) * product + f * added)) < 1e-5);
+        }
+    ctx_scope_end(the_ctx);
+    close_context(state);
+    adapter_set_close(&set);
+    arena_free(&a);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -339,6 +400,7 @@ int main(void)
         cmocka_unit_test(a_modules_own_alpha_is_taken),
         cmocka_unit_test(an_adapter_of_another_model_is_told),
         cmocka_unit_test(targets_are_told_by_last_parts_where_these_say_all),
+        cmocka_unit_test(dora_with_dropout_is_pefts),
     };
     return cmocka_run_group_tests(tests, open_host, close_host);
 }
