@@ -119,7 +119,7 @@ static nrl_status dpo_loss_of(void *self, nrl_ctx *ctx, const nrl_batch *batch, 
     nrl_expr pairs = pair_sum(d, &p);
     nrl_expr answer = p.answer_nll.tensor ? scaled(p.answer_nll, d->answer_weight) : none;
     nrl_expr chosen = p.chosen_nll.tensor ? scaled(p.chosen_nll, d->chosen_weight) : none;
-    nrl_expr rewards = d->o.bco_shift ? dpo_reward_sum(d, &p) : none;
+    nrl_expr rewards = d->o.bco_shift ? dpo_reward_sum(&p) : none;
     NRL_TRY(dpo_report(d, batch, &p));
     NRL_TRY(or_zero(&p.e, pairs, &sums[TERM_PAIRS]));
     NRL_TRY(or_zero(&p.e, answer, &sums[TERM_ANSWER_TOKENS]));

@@ -130,7 +130,7 @@ double dpo_chosen_count(const nrl_batch *batch, bool with_prompt);
 
 extern const nrl_metric dpo_metrics[];
 nrl_status dpo_report(const dpo *d, const nrl_batch *batch, dpo_pairs *p);
-/* [1] sum over both sides of all rewards, without gradient. */
-nrl_expr dpo_reward_sum(const dpo *d, dpo_pairs *p);
+/* [1] sum over both sides of all rewards of bco_pair, beta (logp - ref), without gradient. */
+nrl_expr dpo_reward_sum(dpo_pairs *p);
 
 #endif

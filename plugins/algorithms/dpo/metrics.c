@@ -46,7 +46,8 @@ nrl_status dpo_report(const dpo *d, const nrl_batch *batch, dpo_pairs *p)
     return p->e.status;
 }
 
-nrl_expr dpo_reward_sum(const dpo *d, dpo_pairs *p)
+nrl_expr dpo_reward_sum(dpo_pairs *p)
 {
-    return e_sum(e_add(reward(d, p, &p->chosen), reward(d, p, &p->rejected)));
+    const double beta = p->o->beta;
+    return e_sum(e_add(scaled(e_detach(p->chosen.ratio), beta), scaled(e_detach(p->rejected.ratio), beta)));
 }

@@ -467,6 +467,9 @@ static void bco_shift_is_the_mean_of_earlier_rewards(void **state)
     assert_int_equal(open_dpo(f, "{loss: bco_pair, bco_shift: true}"), NRL_OK);
     assert_int_equal(f->table->state(f->self, &(nrl_state_io){.from = saved.into}), NRL_OK);
     assert_true(call(f, 0, 1, "ref_%s_token_logps").sums[0] == second.sums[0]);
+    /* the rewards of bco_pair, although those of the first loss are logged */
+    assert_int_equal(open_dpo(f, "{loss: [simpo, bco_pair], bco_shift: true}"), NRL_OK);
+    assert_true(fabs(call(f, 0, PAIRS, "ref_%s_token_logps").sums[3] - first.sums[3]) <= 2 * PAIRS * TOLERANCE);
     arena_free(&a);
 }
 
