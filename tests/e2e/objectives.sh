@@ -105,6 +105,11 @@ run 2 check sampled.yaml algorithm.kd_ratio=0.5
 has err "on_policy is 0.5 with kd_ratio 0.5"
 run 2 check sampled.yaml algorithm.beta=0.25
 has err "only divergence: jsd uses it"
+config plain 48 "name: distill, teacher_model: $source/tests/data/models/mistral"
+for option in max_tokens=64 sample_temperature=0.7 top_p=0.9 top_k=8; do
+    run 2 check plain.yaml algorithm.$option
+    has err "${option%=*} is set, but only steps with sampled completions use it"
+done
 run 2 run sampled.yaml out=other overwrite=true data.train_on=all
 has err "data.train_on is all, so there is no prompt to continue"
 exit $failed

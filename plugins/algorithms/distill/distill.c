@@ -20,7 +20,8 @@
 #include <stdlib.h>
 
 enum { FORWARD_KL = 0, REVERSE_KL, JSD };
-static const double BETA = 0.5; /* the default */
+static const double BETA = 0.5; /* defaults */
+enum { MAX_TOKENS = 128 };
 
 typedef struct {
     int64_t divergence; /* FORWARD_KL, REVERSE_KL or JSD */
@@ -70,6 +71,16 @@ static const nrl_metric distill_metrics[N_METRICS + 1] = {
 static nrl_status distill_check(const void *options)
 {
     const distill_options *o = options;
+    const char *unused = o->max_tokens != MAX_TOKENS  ? "max_tokens"
+                         : o->sample_temperature != 1 ? "sample_temperature"
+                         : o->top_p != 1              ? "top_p"
+                         : o->top_k != 0              ? "top_k"
+                                                      : NULL;
+    if (o->on_policy == 0 && unused)
+        return nrl_fail(
+            NRL_ERR_CONFIG,
+            "%s is set, but only steps with sampled completions use it; expected on_policy above 0 or no %s", unused,
+            unused);
     if (o->beta != BETA && o->divergence != JSD)
         return nrl_fail(NRL_ERR_CONFIG,
                         "beta is %g, but only divergence: jsd uses it; expected divergence: jsd or no beta", o->beta);

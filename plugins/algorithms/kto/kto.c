@@ -18,6 +18,7 @@
 #include <stdlib.h>
 
 enum { LOSS_KTO = 0, LOSS_APO_ZERO_UNPAIRED };
+enum { KL_GROUP = 8 }; /* the default */
 
 typedef struct {
     int64_t loss;
@@ -57,17 +58,22 @@ static const nrl_metric kto_metrics[N_METRICS + 1] = {
 
 /* ---- options ---- */
 
-static nrl_status kto_check(const void *options)
-{
-    const kto_options *o = options;
-    if (o->desirable_weight > 0 || o->undesirable_weight > 0) return NRL_OK;
-    return nrl_fail(NRL_ERR_CONFIG, "desirable_weight and undesirable_weight are both 0, so nothing would "
-                                    "be trained");
-}
-
 static bool has_kl(const kto_options *o)
 {
     return o->loss == LOSS_KTO;
+}
+
+static nrl_status kto_check(const void *options)
+{
+    const kto_options *o = options;
+    if (!has_kl(o) && o->kl_group != KL_GROUP)
+        return nrl_fail(
+            NRL_ERR_CONFIG,
+            "kl_group is %lld, but loss: apo_zero_unpaired has no KL term; expected loss: kto or no kl_group",
+            (long long)o->kl_group);
+    if (o->desirable_weight > 0 || o->undesirable_weight > 0) return NRL_OK;
+    return nrl_fail(NRL_ERR_CONFIG, "desirable_weight and undesirable_weight are both 0, so nothing would "
+                                    "be trained");
 }
 
 static const char *const kto_needs[] = {"logps", "ref_logps", "kl_pairs", NULL};

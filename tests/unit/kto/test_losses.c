@@ -333,7 +333,8 @@ static void options_that_cannot_be_are_refused(void **state)
     } rows[] = {{"{desirable_weight: 0, undesirable_weight: 0}", "nothing would be trained"},
                 {"beta: 0", "beta"},
                 {"loss: bco", "kto, apo_zero_unpaired"},
-                {"kl_group: 0", "kl_group"}};
+                {"kl_group: 0", "kl_group"},
+                {"{loss: apo_zero_unpaired, kl_group: 4}", "has no KL term"}};
     fixture *f = *state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         assert_int_equal(open_kto(f, rows[i].yaml), NRL_ERR_CONFIG);
