@@ -8,6 +8,7 @@
 #include <string.h>
 
 static const char name[] = "run:sample";
+enum { MAX_N = 65536 };
 static const char *const keys[] = {
     "prompts", "conversations", "max_tokens", "temperature",  "top_p", "top_k",    "min_p", "repetition_penalty",
     "stop",    "seed",          "chat",       "keep_special", "n",     "logprobs", NULL};
@@ -30,7 +31,7 @@ static void read_options(lua_State *L, nrl_sample_options *o)
     };
     o->logprobs = o->top_logprobs >= 0;
     if (!o->logprobs) o->top_logprobs = 0;
-    if (o->n < 1) script_fail(L, "%s: n: expected 1 or more", name);
+    if (o->n < 1 || o->n > MAX_N) script_fail(L, "%s: n: expected 1 to %d", name, MAX_N);
     if (o->max_tokens < 1) script_fail(L, "%s: max_tokens: expected 1 or more", name);
     if (o->temperature < 0) script_fail(L, "%s: temperature: expected 0 or more", name);
     if (o->top_p <= 0 || o->top_p > 1) script_fail(L, "%s: top_p: expected more than 0, up to 1", name);

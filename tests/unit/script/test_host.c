@@ -303,6 +303,7 @@ static void sampling_checks_its_arguments(void **state)
     assert_error(run_text(OPEN "run:sample{prompts = 'a', max_tokens = 'b'}"), NRL_ERR_CONFIG,
                  "max_tokens: expected a whole number");
     assert_error(run_text(OPEN "run:sample{prompts = 'a', top_p = 2}"), NRL_ERR_CONFIG, "top_p");
+    assert_error(run_text(OPEN "run:sample{prompts = 'a', n = 1 << 61}"), NRL_ERR_CONFIG, "n: expected 1 to");
 }
 
 static void json_and_jsonl_round_trip(void **state)
