@@ -52,7 +52,7 @@ while [ -f "config$i" ]; do
     near found "losses$i" "the losses of case $i"
     values "run$i" grad_norm >found
     near found "norms$i" "the gradient norms of case $i"
-    for field in entropy kl clip_ratio/region_mean reward reward_std rewards/even/mean rewards/even/std \
+    for field in entropy kl clip_ratio/region_mean cispo_clip_ratio reward reward_std rewards/even/mean rewards/even/std \
         rewards/short/mean rewards/short/std rewards/model/mean rewards/model/std; do
         expected=$(echo "$field" | tr / _)_of_$i
         [ -f "$expected" ] || continue
@@ -61,7 +61,7 @@ while [ -f "config$i" ]; do
     done
     i=$((i + 1))
 done
-is "cases" "$((i - 1))" 11
+is "cases" "$((i - 1))" 15
 [ "$(sort -u clip_ratio_region_mean_of_7)" != 0 ] || is "clipped ratios" none some
 
 for change in train.micro_batch_tokens=32 'train.micro_batch=2 data.packing=false'; do
@@ -88,7 +88,7 @@ done
 
 # The contents of the rewards belong to the run: a resume notices another function and another reward model.
 mkdir given && cp -r "$data/grpo/rewards.lua" "$data/reward/model" given
-given="c11.yaml out=rewarded algorithm.reward=given/rewards.lua algorithm.reward_model=given/model checkpoint.every=4"
+given="c15.yaml out=rewarded algorithm.reward=given/rewards.lua algorithm.reward_model=given/model checkpoint.every=4"
 run 0 run $given train.steps=4
 echo >>given/rewards.lua
 run 2 run $given resume=auto
@@ -104,24 +104,24 @@ has err "  algorithm.reward_model: was "
 
 # Several rewards are the same on several ranks, each of which has the whole reward model. A weight of 0 only records.
 for strategy in ddp fsdp '{tensor: 2}'; do
-    run 0 launch -n 2 -- run c11.yaml out=other overwrite=true "parallel=$strategy"
+    run 0 launch -n 2 -- run c15.yaml out=other overwrite=true "parallel=$strategy"
     for field in loss rewards/model/mean rewards/model/std rewards/even/std; do
-        values run11 $field >expected
+        values run15 $field >expected
         values other $field >found
         near found expected "$field of 2 ranks with $strategy"
     done
 done
-run 0 run c11.yaml out=even overwrite=true 'algorithm.reward_weights={short: 0, model: 0}'
+run 0 run c15.yaml out=even overwrite=true 'algorithm.reward_weights={short: 0, model: 0}'
 is "the reward of one reward" "$(values even reward)" "$(values even rewards/even/mean)"
-run 0 run c11.yaml out=parts algorithm.steps_per_generation=2 checkpoint.every=3
+run 0 run c15.yaml out=parts algorithm.steps_per_generation=2 checkpoint.every=3
 cp -r parts later && rm -r later/checkpoints/step-0000000[68]
-run 0 run c11.yaml out=later resume=auto algorithm.steps_per_generation=2 checkpoint.every=3
+run 0 run c15.yaml out=later resume=auto algorithm.steps_per_generation=2 checkpoint.every=3
 for field in loss rewards/model/std; do
     is "$field of a run with several rewards that was resumed in a batch" "$(values later $field | head -n 8)" "$(values parts $field)"
 done
 mv later later_parts
 cp -r parts fewer && rm -r fewer/checkpoints/step-0000000[68]
-run 2 run c11.yaml out=fewer resume=auto checkpoint.mismatch=warn algorithm.steps_per_generation=2 \
+run 2 run c15.yaml out=fewer resume=auto checkpoint.mismatch=warn algorithm.steps_per_generation=2 \
     algorithm.reward_model= 'algorithm.reward_weights={}'
 has err "the completions of the checkpoint have 3 rewards, but the config has 2"
 
@@ -183,7 +183,7 @@ chosen() {
     sed -n 's/^ *metric: //p' sets/config.yaml
 }
 is "the metric of two sets" "$(chosen)" eval_one_reward
-run 0 run c11.yaml out=even overwrite=true train.steps=1 data.eval=$data/objectives/rows.jsonl \
+run 0 run c15.yaml out=even overwrite=true train.steps=1 data.eval=$data/objectives/rows.jsonl \
     eval.every=1 checkpoint.metric=eval_rewards/even/mean
 grep -q '"eval_rewards/even/mean"' even/metrics.jsonl || is "the mean of a reward in evaluations" none some
 cat >based.lua <<LUA
@@ -227,14 +227,14 @@ reward 'return {even = 1}' 2
 has err "returns a table with a number of the name 'even'; expected functions"
 reward 'return {["a/b"] = function(s) return 1 end}' 2
 has err "of the name 'a/b'; expected functions, with names of up to 63 letters"
-reward 'return {one = function(s) return 1 end, two = function(s) end}' 2
+reward 'return {one = function(s) return 1 end, two = function(s) return {} end}' 2
 has err "reward 'two' of "
-has err "the reward is a nil; expected a number"
+has err "the reward is a table; expected a number"
 run 2 check bad.yaml algorithm.reward_weights='{two: 1}'
 has err "reward_weights: there is no reward 'two', because the file returns one function without a name"
-run 2 check c11.yaml out=bad overwrite=true algorithm.reward_weights='{evn: 1}'
+run 2 check c15.yaml out=bad overwrite=true algorithm.reward_weights='{evn: 1}'
 has err "command line: algorithm 'grpo': reward_weights: there is no reward 'evn'; expected one of: even, short, model"
-run 2 check c11.yaml out=bad overwrite=true algorithm.reward_weights='{even: much}'
+run 2 check c15.yaml out=bad overwrite=true algorithm.reward_weights='{even: much}'
 has err "reward_weights: 'even': expected a number"
 run 2 check bad.yaml algorithm.reward=
 has err "there is no reward; expected reward (a Lua file) or reward_model"
@@ -250,6 +250,18 @@ run 2 check bad.yaml algorithm.reference=cached
 has err "algorithm.reference: cached is not supported by algorithm 'grpo', which generates completions; expected online"
 run 2 check bad.yaml algorithm.beta=0 algorithm.reference_model=elsewhere
 has err "algorithm.reference_model: this loss has no reference model"
+run 2 check bad.yaml algorithm.loss=cispo
+has err "loss: cispo needs epsilon_high, the upper limit of the ratio"
+run 2 check bad.yaml algorithm.loss=cispo algorithm.epsilon_high=5 algorithm.importance_sampling=sequence
+has err "loss: cispo has one ratio per token"
+run 2 check bad.yaml algorithm.loss=sapo algorithm.delta=2
+has err "delta: loss sapo does not use it"
+run 2 check bad.yaml algorithm.sapo_temperature_neg=2
+has err "only loss sapo uses them"
+# Completions without any reward teach nothing, and are warned of once.
+reward 'return function(s) end' 0
+is "warnings of completions without a reward" "$(grep -c "no function returned a reward for a completion of this row" err)" 1
+is "rewards of completions without a reward" "$(values bad reward)" ""
 # Equal rewards have nothing to teach, which is no error.
 for reward in 1 0.2; do # 0.2: the mean of equal numbers is rounded
     reward "return function(s) return $reward end" 0

@@ -392,7 +392,7 @@ static void build_on_policy(migration *m)
 
 static void build_grpo(migration *m)
 {
-    static const char losses[] = "dapo=dapo|grpo=grpo|dr_grpo=dr_grpo|bnpo=bnpo";
+    static const char losses[] = "dapo=dapo|grpo=grpo|dr_grpo=dr_grpo|bnpo=bnpo|cispo=cispo|sapo=sapo";
     const source_key *k = slot(m, "reward");
     const char *value;
     double x;

@@ -26,9 +26,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LOSS_DAPO = 0, LOSS_GRPO, LOSS_DR_GRPO, LOSS_BNPO };
+enum { LOSS_DAPO = 0, LOSS_GRPO, LOSS_DR_GRPO, LOSS_BNPO, LOSS_CISPO, LOSS_SAPO };
 enum { SCALE_GROUP = 0, SCALE_NONE, SCALE_BATCH };
 enum { SAMPLING_TOKEN = 0, SAMPLING_SEQUENCE };
+static const double EPSILON = 0.2, SAPO_NEGATIVE = 1.05; /* defaults */
 
 typedef struct {
     const char *reward, *reward_model;
@@ -36,6 +37,7 @@ typedef struct {
     int64_t loss, scale_rewards, group_size, max_tokens, top_k;
     int64_t importance_sampling, steps_per_generation, num_iterations;
     double beta, epsilon, epsilon_high, delta, temperature, top_p, min_p;
+    double sapo_temperature_pos, sapo_temperature_neg;
     bool mask_truncated;
 } grpo_options;
 
@@ -58,9 +60,11 @@ static const nrl_option grpo_rows[] = {
     NRL_OPT_INT(grpo_options, steps_per_generation, "1", 1, 1024,
                 "number of steps over which the completions of a batch of prompts are divided"),
     NRL_OPT_INT(grpo_options, num_iterations, "1", 1, 1024, "number of times that each completion is trained on"),
-    NRL_OPT_ENUM(grpo_options, loss, "dapo", "dapo|grpo|dr_grpo|bnpo",
-                 "averaging of token losses; dapo, bnpo: over tokens; grpo: over means of completions; dr_grpo: over "
-                 "sums of completions / max_tokens"),
+    NRL_OPT_ENUM(
+        grpo_options, loss, "dapo", "dapo|grpo|dr_grpo|bnpo|cispo|sapo",
+        "averaging of token losses; dapo, bnpo, cispo: over tokens; grpo, sapo: over means of completions; "
+        "dr_grpo: over sums of completions / max_tokens. cispo and sapo do not clip the ratio as the others do: "
+        "see epsilon_high, sapo_temperature_pos"),
     NRL_OPT_ENUM(grpo_options, importance_sampling, "token", "token|sequence",
                  "token: one ratio per token; sequence: one ratio per completion, the geometric mean of its tokens "
                  "(GSPO)"),
@@ -68,9 +72,15 @@ static const nrl_option grpo_rows[] = {
     NRL_OPT_F64(grpo_options, epsilon, "0.2", 0, 1,
                 "clipping: no gradient for a token whose probability has decreased by more than this share since it "
                 "was sampled"),
-    NRL_OPT_F64(grpo_options, epsilon_high, "", 1e-6, 1e6, "the same for increased probabilities; unset: epsilon"),
+    NRL_OPT_F64(
+        grpo_options, epsilon_high, "", 1e-6, 1e6,
+        "the same for increased probabilities; unset: epsilon. cispo: upper limit of the ratio, which is a weight "
+        "without a gradient there"),
     NRL_OPT_F64(grpo_options, delta, "", 1e-6, 1e6,
                 "upper limit of the ratio, also for negative advantages; unset: none"),
+    NRL_OPT_F64(grpo_options, sapo_temperature_pos, "1.0", 1e-3, 1e3,
+                "sapo: with advantage A, a token's loss is -4 A sigmoid(T (ratio - 1)) / T; T of positive advantages"),
+    NRL_OPT_F64(grpo_options, sapo_temperature_neg, "1.05", 1e-3, 1e3, "the same for other advantages"),
     NRL_OPT_ENUM(grpo_options, scale_rewards, "group", "group|none|batch",
                  "divide advantages by the standard deviation of the rewards of their group or of the batch"),
     NRL_OPT_BOOL(grpo_options, mask_truncated, "false", "exclude completions that reached max_tokens from the loss"),
@@ -95,6 +105,7 @@ enum {
     METRIC_CLIPPED_LOW,
     METRIC_CLIPPED_HIGH,
     METRIC_CLIPPED,
+    METRIC_CISPO_CLIPPED,
     N_METRICS
 };
 
@@ -111,6 +122,7 @@ static const nrl_metric grpo_metrics[N_METRICS + 1] = {
     [METRIC_CLIPPED_LOW] = {"clip_ratio/low_mean", "1", NRL_REDUCE_MEAN, NRL_BETTER_SMALLER},
     [METRIC_CLIPPED_HIGH] = {"clip_ratio/high_mean", "1", NRL_REDUCE_MEAN, NRL_BETTER_SMALLER},
     [METRIC_CLIPPED] = {"clip_ratio/region_mean", "1", NRL_REDUCE_MEAN, NRL_BETTER_SMALLER},
+    [METRIC_CISPO_CLIPPED] = {"cispo_clip_ratio", "1", NRL_REDUCE_MEAN, NRL_BETTER_SMALLER},
 };
 
 /* ---- life ---- */
@@ -118,6 +130,21 @@ static const nrl_metric grpo_metrics[N_METRICS + 1] = {
 static nrl_status grpo_check(const void *options)
 {
     const grpo_options *o = options;
+    const char *loss = o->loss == LOSS_CISPO ? "cispo" : "sapo";
+    const bool clips = o->loss != LOSS_CISPO && o->loss != LOSS_SAPO;
+    if (o->loss == LOSS_CISPO && o->epsilon_high == 0)
+        return nrl_fail(NRL_ERR_CONFIG, "loss: cispo needs epsilon_high, the upper limit of the ratio\n"
+                                        "hint: epsilon_high: 5 (ScaleRL)");
+    if (o->loss == LOSS_CISPO && o->importance_sampling == SAMPLING_SEQUENCE)
+        return nrl_fail(NRL_ERR_CONFIG, "loss: cispo has one ratio per token; expected importance_sampling: token");
+    if (!clips && (o->epsilon != EPSILON || o->delta > 0 || (o->loss == LOSS_SAPO && o->epsilon_high > 0)))
+        return nrl_fail(NRL_ERR_CONFIG, "%s: loss %s does not use it",
+                        o->epsilon != EPSILON ? "epsilon"
+                        : o->delta > 0        ? "delta"
+                                              : "epsilon_high",
+                        loss);
+    if (o->loss != LOSS_SAPO && (o->sapo_temperature_pos != 1 || o->sapo_temperature_neg != SAPO_NEGATIVE))
+        return nrl_fail(NRL_ERR_CONFIG, "sapo_temperature_pos and sapo_temperature_neg: only loss sapo uses them");
     if (*o->reward || *o->reward_model) return NRL_OK;
     return nrl_fail(NRL_ERR_CONFIG,
                     "there is no reward; expected reward (a Lua file) or reward_model (the directory of a reward "
@@ -230,6 +257,9 @@ static const char *const *grpo_instance_needs(void *self)
 
 /* ---- completions, rewards, advantages ---- */
 
+/* A value is NaN where the functions of rewards have returned nil: it has no part in means and deviations, as in TRL. A
+ * completion without any reward has the advantage 0. */
+
 /* What a step needs to know of all ranks' completions. */
 typedef struct {
     double std[1 + REWARDS_MAX];    /* of the values of the batch: the reward, and each reward with a name */
@@ -246,15 +276,20 @@ static double batch_std(const nrl_rollout_kept *kept, int64_t k)
     const int64_t n = nrl_rollout_kept_n(kept);
     nrl_rollout_kept_sequence q = {.size = sizeof q};
     double mean = 0, square = 0;
+    int64_t known = 0;
     for (int64_t i = 0; i < n; i++) {
         nrl_rollout_kept_fill(kept, i, &q);
-        mean += q.values[k] / (double)n;
+        known += !isnan(q.values[k]);
     }
     for (int64_t i = 0; i < n; i++) {
         nrl_rollout_kept_fill(kept, i, &q);
-        square += (q.values[k] - mean) * (q.values[k] - mean);
+        mean += isnan(q.values[k]) ? 0 : q.values[k] / (double)known;
     }
-    return n > 1 ? sqrt(square / (double)(n - 1)) : 0;
+    for (int64_t i = 0; i < n; i++) {
+        nrl_rollout_kept_fill(kept, i, &q);
+        square += isnan(q.values[k]) ? 0 : (q.values[k] - mean) * (q.values[k] - mean);
+    }
+    return known > 1 ? sqrt(square / (double)(known - 1)) : 0;
 }
 
 static batch_counts count_batch(const grpo_state *s, int64_t part)
@@ -282,15 +317,21 @@ static nrl_status compare_group(const grpo_state *s, const batch_counts *c, cons
     const grpo_options *o = &s->options;
     const int64_t stride = n_values(s);
     double mean = 0, square = 0;
+    int64_t known = 0;
     for (int64_t k = 0; k < n; k++)
-        mean += values[k * stride] / (double)n;
+        known += !isnan(values[k * stride]);
     for (int64_t k = 0; k < n; k++)
-        square += (values[k * stride] - mean) * (values[k * stride] - mean);
-    const double of_group = n > 1 ? sqrt(square / (double)(n - 1)) : 0;
+        mean += isnan(values[k * stride]) ? 0 : values[k * stride] / (double)known;
+    for (int64_t k = 0; k < n; k++)
+        square += isnan(values[k * stride]) ? 0 : (values[k * stride] - mean) * (values[k * stride] - mean);
+    const double of_group = known > 1 ? sqrt(square / (double)(known - 1)) : 0;
     const double std = o->scale_rewards == SCALE_BATCH ? c->std[0] : of_group;
     for (int64_t k = 0; k < n; k++)
-        advantages[k] = (float)((values[k * stride] - mean) / (o->scale_rewards == SCALE_NONE ? 1 : std + 1e-4));
-    return n > 1 ? nrl_rollout_report(r, first, &grpo_metrics[METRIC_EQUAL], of_group <= NO_STD, 1) : NRL_OK;
+        advantages[k] = isnan(values[k * stride])
+                            ? 0
+                            : (float)((values[k * stride] - mean) / (o->scale_rewards == SCALE_NONE ? 1 : std + 1e-4));
+    const bool is_equal = known > 1 && of_group <= NO_STD;
+    return n > 1 ? nrl_rollout_report(r, first, &grpo_metrics[METRIC_EQUAL], is_equal, 1) : NRL_OK;
 }
 
 /* The columns of a step, in the order of grpo_columns. */
@@ -304,9 +345,10 @@ static nrl_status inspect(const grpo_state *s, const batch_counts *c, const nrl_
     nrl_rollout_sequence q = {.size = sizeof q};
     nrl_rollout_sequence_fill(r, i, &q);
     const double length = (double)q.n_completion;
-    NRL_TRY(nrl_rollout_report(r, i, &grpo_metrics[METRIC_REWARD], values[0], 1));
-    for (int64_t k = 1; k < n_values(s); k++)
-        NRL_TRY(nrl_rollout_report(r, i, &s->metrics[N_METRICS + 2 * (k - 1)], values[k], 1));
+    for (int64_t k = 0; k < n_values(s); k++)
+        if (!isnan(values[k]))
+            NRL_TRY(nrl_rollout_report(r, i, k ? &s->metrics[N_METRICS + 2 * (k - 1)] : &grpo_metrics[METRIC_REWARD],
+                                       values[k], 1));
     NRL_TRY(nrl_rollout_report(r, i, &grpo_metrics[METRIC_LENGTH], length, 1));
     NRL_TRY(nrl_rollout_report(r, i, &grpo_metrics[METRIC_SHORTEST], length, 1));
     NRL_TRY(nrl_rollout_report(r, i, &grpo_metrics[METRIC_LONGEST], length, 1));
@@ -315,12 +357,14 @@ static nrl_status inspect(const grpo_state *s, const batch_counts *c, const nrl_
     columns[COLUMN_WEIGHTS][i] = (float)weight_of(o, q.is_finished);
     switch (o->loss) {
     case LOSS_GRPO:
+    case LOSS_SAPO:
         columns[COLUMN_SCALES][i] = (float)(1 / length);
         break;
     case LOSS_DR_GRPO:
         columns[COLUMN_SCALES][i] = (float)(1 / (double)o->max_tokens);
         break;
-    case LOSS_DAPO: /* every token of the batch weighs the same, in whatever step it is */
+    case LOSS_DAPO:
+    case LOSS_CISPO: /* every token of the batch weighs the same, in whatever step it is */
         columns[COLUMN_SCALES][i] = 1;
         if (o->steps_per_generation > 1 && c->n_tokens > 0)
             columns[COLUMN_SCALES][i] = (float)(c->n_part_tokens * (double)o->steps_per_generation / c->n_tokens);
@@ -426,7 +470,8 @@ static nrl_status grpo_rollout(void *self, nrl_rollout *r)
 static void grpo_weight(void *self, const nrl_batch *batch, double *weight)
 {
     const int64_t loss = ((const grpo_state *)self)->options.loss;
-    weight[0] = nrl_batch_count(batch, loss == LOSS_DAPO || loss == LOSS_BNPO ? "answer_tokens" : "examples");
+    const bool by_token = loss == LOSS_DAPO || loss == LOSS_BNPO || loss == LOSS_CISPO;
+    weight[0] = nrl_batch_count(batch, by_token ? "answer_tokens" : "examples");
 }
 
 static nrl_status report(nrl_expr each, nrl_expr weights, double of, uint32_t metric)
@@ -434,6 +479,41 @@ static nrl_status report(nrl_expr each, nrl_expr weights, double of, uint32_t me
     nrl_tensor *value;
     NRL_TRY(e_store(e_sum(e_mul(e_detach(each), weights)), &value));
     return nrl_metric_add(each.of->ctx, metric, value, of);
+}
+
+/* A weight of the gradient of each token: the ratio up to a limit (MiniMax 2025). */
+static nrl_status cispo(const grpo_options *o, nrl_expr ratio, nrl_expr advantages, nrl_expr logps, nrl_expr weights,
+                        double n_ratios, nrl_expr *each)
+{
+    nrl_expr limit = e_number(ratio.of, o->epsilon_high), zero = e_number(ratio.of, 0);
+    nrl_expr clipped = e_mul(e_greater(ratio, limit), e_greater(advantages, zero));
+    *each = e_neg(e_mul(e_mul(e_detach(e_min(ratio, limit)), advantages), logps));
+    return report(clipped, weights, n_ratios, METRIC_CISPO_CLIPPED);
+}
+
+/* A smooth gate in place of clipping (Gao et al. 2025). */
+static nrl_expr sapo(const grpo_options *o, nrl_expr ratio, nrl_expr advantages)
+{
+    const double positive = o->sapo_temperature_pos, other = o->sapo_temperature_neg;
+    nrl_expr is_positive = e_greater(advantages, e_number(ratio.of, 0));
+    nrl_expr temperature = e_affine(is_positive, positive - other, other);
+    nrl_expr gate = e_div(e_sigmoid(e_mul(temperature, e_affine(ratio, 1, -1))), temperature);
+    return e_affine(e_mul(gate, advantages), -4, 0);
+}
+
+static nrl_status clip(const grpo_options *o, nrl_expr ratio, nrl_expr advantages, nrl_expr weights, double n_ratios,
+                       nrl_expr *each)
+{
+    nrl_exprs *e = ratio.of;
+    nrl_expr clamped = e_clamp(ratio, 1 - o->epsilon, 1 + o->epsilon_high);
+    if (o->delta > 0) ratio = e_clamp(ratio, 0, o->delta);
+    nrl_expr zero = e_number(e, 0);
+    nrl_expr low = e_mul(e_greater(e_number(e, 1 - o->epsilon), ratio), e_greater(zero, advantages));
+    nrl_expr high = e_mul(e_greater(ratio, e_number(e, 1 + o->epsilon_high)), e_greater(advantages, zero));
+    *each = e_neg(e_min(e_mul(ratio, advantages), e_mul(clamped, advantages)));
+    NRL_TRY(report(low, weights, n_ratios, METRIC_CLIPPED_LOW));
+    NRL_TRY(report(high, weights, n_ratios, METRIC_CLIPPED_HIGH));
+    return report(e_add(low, high), weights, n_ratios, METRIC_CLIPPED);
 }
 
 static nrl_status grpo_loss(void *self, nrl_ctx *ctx, const nrl_batch *batch, nrl_tensor **sums)
@@ -455,17 +535,14 @@ static nrl_status grpo_loss(void *self, nrl_ctx *ctx, const nrl_batch *batch, nr
         clip_weights = e_segment_sum(e_mul(weights, shares), batch);
         n_ratios = nrl_batch_count(batch, "sequences");
     }
-    nrl_expr ratio = e_exp(log_ratio);
-    nrl_expr clamped = e_clamp(ratio, 1 - o->epsilon, 1 + o->epsilon_high);
-    if (o->delta > 0) ratio = e_clamp(ratio, 0, o->delta);
-    nrl_expr zero = e_number(&e, 0);
-    nrl_expr low = e_mul(e_greater(e_number(&e, 1 - o->epsilon), ratio), e_greater(zero, advantages));
-    nrl_expr high = e_mul(e_greater(ratio, e_number(&e, 1 + o->epsilon_high)), e_greater(advantages, zero));
-    nrl_expr each = e_neg(e_min(e_mul(ratio, advantages), e_mul(clamped, advantages)));
+    nrl_expr ratio = e_exp(log_ratio), each;
+    if (o->loss == LOSS_CISPO)
+        NRL_TRY(cispo(o, ratio, advantages, logps, weights, n_tokens, &each));
+    else if (o->loss == LOSS_SAPO)
+        each = sapo(o, ratio, advantages);
+    else
+        NRL_TRY(clip(o, ratio, advantages, clip_weights, n_ratios, &each));
     nrl_expr loss = e_sum(e_mul(each, of_policy));
-    NRL_TRY(report(low, clip_weights, n_ratios, METRIC_CLIPPED_LOW));
-    NRL_TRY(report(high, clip_weights, n_ratios, METRIC_CLIPPED_HIGH));
-    NRL_TRY(report(e_add(low, high), clip_weights, n_ratios, METRIC_CLIPPED));
     NRL_TRY(report(e_column(&e, batch, "entropy"), weights, n_tokens, METRIC_ENTROPY));
     if (o->beta > 0) {
         nrl_expr d = e_sub(e_column(&e, batch, "ref_logps"), logps);

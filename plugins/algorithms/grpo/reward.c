@@ -185,7 +185,8 @@ typedef struct {
     nrl_rollout_sequence sequence;
     char *texts[3]; /* prompt, completion, answer; NULL without a tokenizer */
     char place[256];
-    int32_t k; /* of the function that runs */
+    int32_t k;   /* of the function that runs */
+    bool is_nil; /* the function has returned nil: the sample has no such reward */
     double *rewards;
 } reward_call;
 
@@ -227,8 +228,11 @@ static int call_reward(lua_State *L)
     }
     lua_setfield(L, -2, "extra");
     lua_call(L, 1, 1);
-    if (!lua_isnumber(L, -1)) return luaL_error(L, "the reward is a %s; expected a number", luaL_typename(L, -1));
-    c->rewards[c->k] = lua_tonumber(L, -1);
+    c->is_nil = lua_isnil(L, -1);
+    if (!c->is_nil && !lua_isnumber(L, -1))
+        return luaL_error(L, "the reward is a %s; expected a number, or nil for a sample without a reward",
+                          luaL_typename(L, -1));
+    c->rewards[c->k] = c->is_nil ? (double)NAN : lua_tonumber(L, -1);
     return 0;
 }
 
@@ -254,7 +258,7 @@ nrl_status reward_of(reward_script *s, const nrl_rollout *r, int64_t i, double *
         lua_pushlightuserdata(L, &c);
         if (lua_pcall(L, 2, 0, 1) != LUA_OK)
             st = nrl_fail(NRL_ERR_CONFIG, "reward%s%s%s of %s: %s", quote, name, end, c.place, lua_tostring(L, -1));
-        else if (!isfinite(out[c.k]))
+        else if (!c.is_nil && !isfinite(out[c.k]))
             st = nrl_fail(NRL_ERR_CONFIG, "reward%s%s%s of %s: %s returned %g; expected a finite number", quote, name,
                           end, c.place, s->path, isnan(out[c.k]) ? (double)NAN : out[c.k]); /* without a sign */
         lua_settop(L, 2);

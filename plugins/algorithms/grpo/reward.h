@@ -21,7 +21,8 @@ bool reward_name_fits(const char *name);
 
 /* Begins a step: random numbers of the functions depend on its number alone. */
 void reward_begin(reward_script *s, int64_t step);
-/* out[n]: the rewards of sequence i. NRL_ERR_CONFIG: a function failed or did not return a finite number. */
+/* out[n]: the rewards of sequence i. NRL_ERR_CONFIG: a function failed or did not return a finite number or nil,
+ * which is NaN. */
 nrl_status reward_of(reward_script *s, const nrl_rollout *r, int64_t i, double *out);
 
 #endif

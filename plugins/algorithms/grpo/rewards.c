@@ -16,6 +16,7 @@ struct rewards {
     const char *path;      /* of the reward model; "" = none */
     nrl_inference *model;
     const nrl_open_tokenizer *policy; /* the tokenizer that the sequences are from; NULL = none */
+    bool has_warned;                  /* of a completion without a reward */
     int32_t n;
     bool is_named;
     const char *names[REWARDS_MAX]; /* [n] */
@@ -206,9 +207,20 @@ nrl_status rewards_compute(rewards *r, const nrl_rollout *rollout, double *value
         if (st == NRL_OK && r->model && !isfinite(scores[i]))
             st = nrl_fail(NRL_ERR_CONFIG, "reward_model: %s: a score is %g; expected a finite number", r->path,
                           (double)scores[i]);
-        for (int32_t k = 0; k < r->n && st == NRL_OK; k++)
-            to[0] += r->weights[k] * each[k];
         if (st == NRL_OK && r->is_named) memcpy(to + 1, each, (size_t)r->n * sizeof *each);
+        int32_t known = 0;
+        for (int32_t k = 0; k < r->n; k++) {
+            known += !isnan(each[k]);
+            to[0] += isnan(each[k]) ? 0 : r->weights[k] * each[k];
+        }
+        if (known || st != NRL_OK) continue;
+        to[0] = (double)NAN;
+        if (!r->has_warned) {
+            char place[256];
+            nrl_rollout_place(rollout, i, place, sizeof place);
+            nrl_warn("%s: no function returned a reward for a completion of this row; its advantage is 0", place);
+        }
+        r->has_warned = true;
     }
     free(scores);
     return st;

@@ -20,8 +20,8 @@ nrl_status rewards_open_model(rewards *r, const nrl_algorithm_run *run);
 int32_t rewards_n_named(const rewards *r);
 const char *rewards_name(const rewards *r, int32_t k);
 
-/* The rewards of all sequences that were generated: values [n_sequences][1 + n_named], the weighted sum and each one.
- * NRL_ERR_CONFIG, NRL_ERR_MEMORY. */
+/* The rewards of all sequences that were generated: values [n_sequences][1 + n_named], the weighted sum and each one;
+ * NaN: there is none. NRL_ERR_CONFIG, NRL_ERR_MEMORY. */
 nrl_status rewards_compute(rewards *r, const nrl_rollout *rollout, double *values);
 
 #endif

@@ -27,10 +27,11 @@ torch.use_deterministic_algorithms(True)
 
 
 def config(case):
+    case = {"reward": f"{HERE}/reward.lua", **case}
     words = ", ".join(f"{k}: {str(v).lower() if isinstance(v, bool) else v}" for k, v in case.items())
     return f"""model: {{path: {LLAMA}}}
 data: {{train: {HERE}/../objectives/rows.jsonl, max_length: 32, shuffle: false, cache: cache}}
-algorithm: {{name: grpo, reward: {HERE}/reward.lua, group_size: {GROUP}, max_tokens: {LENGTH}, {words}}}
+algorithm: {{name: grpo, group_size: {GROUP}, max_tokens: {LENGTH}, {words}}}
 train: {{steps: {STEPS}, global_batch: {BATCH}, micro_batch_tokens: 256, seed: 3}}
 optimizer: {{name: adamw, lr: {LR}, betas: [0.9, 0.999], eps: 1e-8, weight_decay: 0, clip_norm: 0}}
 schedule: {{name: constant}}

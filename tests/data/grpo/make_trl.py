@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import torch
 from transformers import AutoModelForCausalLM
 from trl import GRPOTrainer
+from trl.trainer.utils import nanstd
 import make_grpo as made
 
 made.STEPS, made.LR = 10, 5e-3
@@ -21,9 +22,13 @@ CASES = [
     {"loss": "grpo", "beta": 0.0, "importance_sampling": "sequence", "scale_rewards": "batch", "epsilon": 0.03, "epsilon_high": 0.04},
     {"loss": "bnpo", "beta": 0.0, "delta": 1.25, "scale_rewards": "batch", "epsilon_high": 0.28},
     {"loss": "dr_grpo", "beta": 0.1, "importance_sampling": "sequence", "epsilon": 0.05},
+    {"loss": "cispo", "beta": 0.0, "epsilon_high": 1.05},
+    {"loss": "sapo", "beta": 0.0, "sapo_temperature_pos": 0.8},
+    {"loss": "grpo", "beta": 0.0, "scale_rewards": "batch", "reward": f"{made.HERE}/reward_nil.lua"},
+    {"loss": "dapo", "beta": 0.0, "reward": f"{made.HERE}/reward_nil.lua"},
 ]
 TRL_METRICS = ["kl", "entropy", "clip_ratio/low_mean", "clip_ratio/low_min", "clip_ratio/high_mean", "clip_ratio/high_max",
-               "clip_ratio/region_mean"]
+               "clip_ratio/region_mean", "cispo_clip_ratio"]
 
 
 def padded(rows, value, dtype):
@@ -54,16 +59,21 @@ def trainer(case, samples):
         importance_sampling_level=o["importance_sampling"], beta=o["beta"], loss_type=o["loss"], epsilon_low=o["epsilon"],
         epsilon_high=o.get("epsilon_high", o["epsilon"]), max_completion_length=made.LENGTH, accelerator=accelerator,
         current_gradient_accumulation_steps=1, _entropy_bonus_enabled=False, _metrics={"train": {k: [] for k in TRL_METRICS}},
-        args=SimpleNamespace(delta=o.get("delta"), use_bias_correction_kl=False, steps_per_generation=1))
+        args=SimpleNamespace(delta=o.get("delta"), use_bias_correction_kl=False, steps_per_generation=1,
+                             sapo_temperature_pos=o.get("sapo_temperature_pos", 1.0), sapo_temperature_neg=1.05))
     t._get_per_token_logps_and_entropies = lambda model, *rest, **more: (*logps_and_entropies(samples, model), None)
     return t
 
 
+def rewards_of(samples):
+    return torch.tensor([float("nan") if s["reward"] is None else s["reward"] for s in samples], dtype=torch.float64)
+
+
 def advantages_of(samples, case):
     """As GRPOTrainer._generate_and_score_completions computes them."""
-    rewards = torch.tensor([s["reward"] for s in samples], dtype=torch.float64).view(-1, made.GROUP)
-    std = rewards.std() if case.get("scale_rewards") == "batch" else rewards.std(1, keepdim=True)
-    return ((rewards - rewards.mean(1, keepdim=True)) / (std + 1e-4)).flatten()
+    rewards = rewards_of(samples).view(-1, made.GROUP)
+    std = nanstd(rewards) if case.get("scale_rewards") == "batch" else nanstd(rewards, 1, keepdim=True)
+    return torch.nan_to_num((rewards - rewards.nanmean(1, keepdim=True)) / (std + 1e-4), nan=0.0).flatten()
 
 
 def train(rollouts, case):
@@ -91,8 +101,11 @@ def train(rollouts, case):
         optimizer.step()
         out["losses"].append(float(loss.detach()))
         out["grad_norms"].append(float(torch.sqrt(sum((p.grad**2).sum() for p in model.parameters()))))
-        for name in ["entropy", "clip_ratio/region_mean"] + (["kl"] if case["beta"] else []):
+        for name in ["entropy", *[name for name in ["clip_ratio/region_mean", "cispo_clip_ratio", "kl"] if t._metrics["train"][name]]]:
             out["fields"].setdefault(name, []).append(t._metrics["train"][name][0])
+        if "reward" in case:
+            out["fields"].setdefault("reward", []).append(float(rewards_of(samples).nanmean()))
+            out["fields"].setdefault("reward_std", []).append(float(nanstd(rewards_of(samples))))
     return out
 
 
