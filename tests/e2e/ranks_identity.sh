@@ -28,7 +28,7 @@ two() {
     rm -rf result
     for rank in 0 1; do
         side=$(echo a b | cut -d ' ' -f $((rank + 1)))
-        (cd $side && exec env RANK=$rank WORLD_SIZE=2 LOCAL_RANK=$rank LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 \
+        (cd $side && exec env SIDE=$side RANK=$rank WORLD_SIZE=2 LOCAL_RANK=$rank LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 \
             MASTER_PORT="$port" OMP_NUM_THREADS=1 "$(eval "echo \${nrl_of_$rank:-$nrl}")" run "$config" out="$work/result" "$@") >out$rank 2>err$rank &
         eval "pid$rank=$!"
     done
@@ -47,6 +47,11 @@ each_strategy() {
     done
 }
 each_strategy 0 ""
+
+# ---- variables: the path of a model and a logger may differ, other values may not, and no value is shown ----
+two 0 "" "model.path=$work/\${env:SIDE}/model" \
+    "loggers=[{name: jsonl, file: 'of-\${env:SIDE}.jsonl'}]"
+two 2 "cannot start: name differs" 'name=of-${env:SIDE}'
 
 # ---- data ----
 echo '{"input_ids": [5, 6, 7, 8, 9, 10], "labels": [5, 6, 7, 8, 9, 10]}' >>b/train.jsonl

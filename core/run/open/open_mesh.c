@@ -3,6 +3,7 @@
  * config or version is reported before hours are spent.
  */
 #include "base/buffer.h"
+#include "base/hash.h"
 #include "base/json.h"
 #include "run/open/session.h"
 #include <stdlib.h>
@@ -18,13 +19,20 @@ bool session_is_planned(const session *se)
     return se->env.check_only || se->env.dry_run;
 }
 
-/* Prints one line for each value, such as "train.seed: 1". */
+/* Prints one line for each value, such as "train.seed: 1". A value with ${env:NAME} is printed as written, because it
+ * may be a secret. It may differ between machines if it is a path or an option of a logger; a hash shows a difference
+ * of any other one. */
 static void add_lines(buffer *b, const char *key, const nrl_node *node)
 {
     if (nrl_node_kind(node) != NRL_NODE_MAP) {
-        char *text = json_write(node, 0);
-        buffer_print(b, "%s: %s\n", key, text);
-        free(text);
+        arena a = {0};
+        char *value = json_write(node, 0), *written = json_write(node_as_written(&a, node), 0), hash[HASH_TEXT] = "";
+        if (strcmp(value, written) && !strchr(value, '/') && strcmp(key, "loggers"))
+            hash_bytes(value, strlen(value), hash);
+        buffer_print(b, "%s: %s%s%s\n", key, written, *hash ? " " : "", hash);
+        free(written);
+        free(value);
+        arena_free(&a);
         return;
     }
     for (size_t i = 0; i < nrl_node_size(node); i++) {
