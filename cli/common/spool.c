@@ -4,6 +4,7 @@
 #include "cli/common/spool.h"
 #include "base/disk.h"
 #include "base/hash.h"
+#include "base/node.h"
 #include "cli/common/cli.h"
 #include <errno.h>
 #include <stdio.h>
@@ -12,9 +13,10 @@
 
 static const char *spool_folder(arena *a, const nrl_node *root)
 {
-    const char *cache = nrl_node_string(nrl_node_find(nrl_node_find(root, "data"), "cache"), NULL);
+    const nrl_node *given = nrl_node_find(nrl_node_find(root, "data"), "cache");
+    const char *cache = nrl_node_string(given, NULL);
     const char *user = cli_getenv("XDG_CACHE_HOME"), *home = cli_getenv("HOME");
-    if (cache && *cache) return cache;
+    if (cache && *cache) return node_path(a, given, cache);
     if (user && *user == '/') return arena_printf(a, "%s/nrl", user);
     return home && *home == '/' ? arena_printf(a, "%s/.cache/nrl", home) : NULL;
 }

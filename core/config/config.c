@@ -4,6 +4,7 @@
 #include "config/config.h"
 #include "base/buffer.h"
 #include "base/hub.h"
+#include "base/paths.h"
 #include "config/rules.h"
 #include "base/scalar.h"
 #include "base/yaml.h"
@@ -15,11 +16,13 @@ enum { MAX_FILES = 64, MAX_KEY = 256 };
 
 /* ---- paths ---- */
 
-const char *config_path(arena *a, const nrl_node *at, const char *path)
+nrl_node *config_path_node(arena *a, const nrl_node *at, const char *path)
 {
-    const char *slash = at && at->line ? strrchr(at->source, '/') : NULL;
-    if (*path == '/' || !*path || !slash) return path;
-    return arena_printf(a, "%.*s/%s", (int)(slash - at->source), at->source, path);
+    nrl_node *node = node_text(a, paths_absolute(a, node_path(a, at, path)));
+    if (at->secret)
+        node->secret =
+            *path == '/' || !*path ? at->secret : paths_absolute(a, node_path(a, at, at->secret)); /* DIR/${env:X} */
+    return node;
 }
 
 /* ---- merging ---- */
@@ -99,7 +102,7 @@ static nrl_status merge_default(arena *a, const nrl_node *name, const file_link 
     const char *text = nrl_node_string(name, NULL);
     nrl_node *below;
     if (!text) return nrl_fail(NRL_ERR_CONFIG, "%s: defaults: expected the path of a YAML file", nrl_node_place(name));
-    if (read_chain(a, config_path(a, name, text), from, n_files, &below) != NRL_OK) {
+    if (read_chain(a, node_path(a, name, text), from, n_files, &below) != NRL_OK) {
         nrl_add_context("%s: defaults", nrl_node_place(name));
         return NRL_ERR_CONFIG;
     }

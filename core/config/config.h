@@ -32,7 +32,7 @@ void config_substitute(arena *a, config_problems *problems, nrl_node *root, cons
  * never passed to another. [main] */
 nrl_node *config_merge(arena *a, nrl_node *base, nrl_node *over);
 
-/* A path written at node `at`, resolved relative to the node's file, or to the working directory if it has none. */
-const char *config_path(arena *a, const nrl_node *at, const char *path);
+/* A path written at node `at` as a node of the resolved config: absolute, and written with the ${env:VAR} of `at`. */
+nrl_node *config_path_node(arena *a, const nrl_node *at, const char *path);
 
 #endif

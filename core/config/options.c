@@ -125,8 +125,7 @@ static void fill_bool(const slot *s)
     expected(s, "true or false");
 }
 
-/* A scalar as text: `name: 123` is the name "123". NULL for lists and maps. */
-static const char *as_text(const nrl_node *n)
+const char *option_text(const nrl_node *n)
 {
     if (nrl_node_kind(n) == NRL_NODE_STRING) return n->as.string;
     return n->kind != NRL_NODE_LIST && n->kind != NRL_NODE_MAP ? n->text : NULL;
@@ -134,12 +133,12 @@ static const char *as_text(const nrl_node *n)
 
 static void fill_text(const slot *s)
 {
-    const char *text = as_text(s->value);
+    const char *text = option_text(s->value);
     if (!text) {
         expected(s, s->row->type == NRL_TYPE_PATH ? "a path" : "text");
         return;
     }
-    if (s->row->type == NRL_TYPE_PATH) text = config_path(s->a, s->value, text);
+    if (s->row->type == NRL_TYPE_PATH) text = node_path(s->a, s->value, text);
     *(const char **)s->to = text;
 }
 
@@ -171,7 +170,7 @@ static const char *list_of_choices(arena *a, const char *choices)
 static void fill_enum(const slot *s)
 {
     const nrl_option *r = s->row;
-    suggestion near = {.word = as_text(s->value)};
+    suggestion near = {.word = option_text(s->value)};
     if (!near.word) {
         expected(s, arena_printf(s->a, "one of: %s", list_of_choices(s->a, r->choices)));
         return;
@@ -373,7 +372,9 @@ void options_resolve(arena *a, const nrl_node *node, const option_part *parts, s
             const nrl_option *row = option_row(parts[p].rows, i, parts[p].stride);
             const nrl_node *given = nrl_node_find(node, row->name);
             nrl_node *value = value_node(a, row, (const char *)parts[p].out + row->offset);
-            if (given && given->secret) value = node_copy(a, given);
+            const bool is_path = row->type == NRL_TYPE_PATH && is_given(given) && option_text(given);
+            if (given && given->secret)
+                value = is_path ? config_path_node(a, given, option_text(given)) : node_copy(a, given);
             node_set(a, resolved, row->name, value);
         }
 }
@@ -415,20 +416,21 @@ void choice_read(arena *a, config_problems *problems, const char *section, const
                      found(&s));
         return;
     }
-    const char *text = nrl_node_string(path, NULL), *absolute = text;
+    const char *text = nrl_node_string(path, NULL);
+    nrl_node *absolute = text ? node_text(a, text) : NULL;
     out->name = nrl_node_string(name, NULL);
     out->source = text;
     if (text && *text && (is_path || strpbrk(text, "/."))) {
-        out->source = config_path(a, path, text);
-        absolute = paths_absolute(a, out->source);
+        out->source = node_path(a, path, text);
+        absolute = config_path_node(a, path, text);
     }
     if (!map) {
         NRL_ASSERT((absolute != NULL), ==, true); /* the node itself is the text */
-        node_set(a, resolved, key, node_text(a, absolute));
+        node_set(a, resolved, key, absolute);
         return;
     }
     out->options = node_without(a, node_without(a, node, "name"), "path");
     out->resolved = node_set(a, resolved, key, node_new(a, NRL_NODE_MAP));
     node_append_text(a, out->resolved, "name", out->name);
-    node_append_text(a, out->resolved, "path", absolute);
+    if (absolute) node_append(a, out->resolved, "path", absolute);
 }

@@ -25,6 +25,9 @@ typedef struct {
     }
 
 const char *option_range(arena *a, const nrl_option *row); /* the valid range of a number, "1 to 64" */
+const char *option_text(const nrl_node *n); /* of a scalar: `name: 123` is the name "123"; NULL for lists and maps */
+/* Reads a truth value: yes, no, on and off are strings in YAML, but accepted here. False: it is none. */
+bool option_bool(const nrl_node *n, bool *out);
 /* Fills every part; adds mistakes to `problems` as "section.key: ..." (section "": the top level).
  * `node` may be NULL: defaults only. Strings and nodes live as long as `a` and the tree. [main] */
 

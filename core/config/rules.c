@@ -2,7 +2,6 @@
  * rules.c - short forms of options of the core's sections, and agreement between options.
  */
 #include "config/rules.h"
-#include "base/paths.h"
 #include "config/config.h"
 #include <string.h>
 
@@ -26,14 +25,21 @@ static const nrl_option source_rows[] = {
     NRL_OPT_ENUM(source, overlong, "", "error|drop|truncate|split", "replaces data.overlong for these rows"),
 };
 
-static nrl_node *source_node(arena *a, const nrl_node *at, const char *path, const source *s)
+/* A number that was read, with the text of the config if a variable was in it. */
+static nrl_node *number_as_given(nrl_node *number, const nrl_node *given)
+{
+    if (given) number->secret = given->secret;
+    return number;
+}
+
+static nrl_node *source_node(arena *a, const nrl_node *at, nrl_node *path, const source *s)
 {
     nrl_node *map = node_new(a, NRL_NODE_MAP);
-    node_append(a, map, "path", node_text(a, path));
-    node_append(a, map, "weight", node_f64(a, s->weight));
+    node_append(a, map, "path", path);
+    node_append(a, map, "weight", number_as_given(node_f64(a, s->weight), nrl_node_find(at, "weight")));
     if (s->reader) node_append(a, map, "reader", node_copy(a, s->reader));
     if (s->rows) node_append(a, map, "rows", node_copy(a, s->rows));
-    if (s->limit) node_append_int(a, map, "limit", s->limit);
+    if (s->limit) node_append(a, map, "limit", number_as_given(node_int(a, s->limit), nrl_node_find(at, "limit")));
     if (s->columns) node_append(a, map, "columns", node_copy(a, s->columns));
     if (s->template) node_append(a, map, "template", node_copy(a, s->template));
     const nrl_node *overlong = nrl_node_find(at, "overlong");
@@ -60,14 +66,15 @@ static void add_source(arena *a, config_problems *problems, const char *name, co
     source s = {.weight = 1};
     const option_part part = OPTION_PART(source_rows, &s);
     const char *word = nrl_node_string(item, NULL);
+    const nrl_node *path = word ? item : nrl_node_find(item, "path");
     if (word)
-        s.path = config_path(a, item, word);
+        s.path = node_path(a, item, word);
     else
         options_fill(a, problems, name, item, &part, 1);
     words_only(problems, "data.columns", s.columns, NRL_NODE_MAP);
     if (!s.path) return;
-    node_append(a, list, NULL, source_node(a, item, s.path, &s));
-    nrl_node *absolute = source_node(a, item, paths_absolute(a, s.path), &s);
+    node_append(a, list, NULL, source_node(a, item, node_text(a, s.path), &s));
+    nrl_node *absolute = source_node(a, item, config_path_node(a, path, option_text(path)), &s);
     node_append(a, resolved, NULL, absolute);
     config_choice template;
     choice_read(a, problems, "data.template", s.template, false, &template, absolute, "template");

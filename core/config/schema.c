@@ -2,7 +2,6 @@
  * schema.c - the rows of the core's sections, in the order of the user's guide. Rules between options are in rules.c.
  */
 #include "config/schema.h"
-#include "base/paths.h"
 #include "config/config.h"
 #include "config/rules.h"
 #include <string.h>
@@ -351,15 +350,14 @@ static void fill_folders(const filler *f, const nrl_node *list, nrl_node *resolv
     out->plugins = arena_alloc(f->a, (items_of(list) + 1) * sizeof *out->plugins);
     out->plugin_folders = list;
     for (size_t i = 0; i < items_of(list); i++) {
-        const char *path = nrl_node_string(item_of(list, i), NULL);
+        const nrl_node *item = item_of(list, i);
+        const char *path = nrl_node_string(item, NULL);
         if (!path) {
-            problems_add(f->problems, item_of(list, i), "plugins: expected the path of a directory");
+            problems_add(f->problems, item, "plugins: expected the path of a directory");
             continue;
         }
-        path = config_path(f->a, item_of(list, i), path);
-        out->plugins[out->n_plugins++] = path;
-        path = paths_absolute(f->a, path);
-        node_append(f->a, resolved, NULL, node_text(f->a, path));
+        out->plugins[out->n_plugins++] = node_path(f->a, item, path);
+        node_append(f->a, resolved, NULL, config_path_node(f->a, item, path));
     }
 }
 

@@ -225,6 +225,13 @@ nrl_node *node_as_written(arena *a, const nrl_node *node)
     return to;
 }
 
+const char *node_path(arena *a, const nrl_node *at, const char *path)
+{
+    const char *slash = at && at->line ? strrchr(at->source, '/') : NULL;
+    if (*path == '/' || !*path || !slash) return path;
+    return arena_printf(a, "%.*s/%s", (int)(slash - at->source), at->source, path);
+}
+
 const char *node_kind_name(nrl_node_type kind)
 {
     static const char *const names[] = {"nothing", "null", "true/false", "whole number",

@@ -54,6 +54,9 @@ nrl_node *node_without(arena *a, const nrl_node *map, const char *key);    /* a 
 /* A deep copy for files and messages: a value from ${env:NAME} is copied as that text, not as the variable's value. */
 nrl_node *node_as_written(arena *a, const nrl_node *node);
 
+/* A path written at node `at`, resolved relative to the node's file, or to the working directory if it has none. */
+const char *node_path(arena *a, const nrl_node *at, const char *path);
+
 /* The name of a kind in messages: "map", "number", "list". */
 const char *node_kind_name(nrl_node_type kind);
 

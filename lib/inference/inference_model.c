@@ -354,7 +354,7 @@ static nrl_status check_tokenizer(const nrl_inference *s)
                                     "hint: put the tokenizer.json of its Hugging Face directory there");
 }
 
-/* The file that the run named may not exist any more, so its text is in the checkpoint. */
+/* A file that the run named, maybe as ${env:NAME}, may be gone by now; its text is in the checkpoint. */
 nrl_status nrl_inference_set_template(nrl_inference *s, const char *word)
 {
     const chat_template *chat = NULL;
@@ -362,7 +362,7 @@ nrl_status nrl_inference_set_template(nrl_inference *s, const char *word)
     const config_choice own = {.source = word ? word : "auto"};
     if (st == NRL_OK && (word || !s->has_template))
         st = chat_template_open(s->host, &own, s->tokenizer, &chat);
-    else if (st == NRL_OK && s->jinja && s->template.source && strpbrk(s->template.source, "/."))
+    else if (st == NRL_OK && s->jinja && s->template.source && strpbrk(s->template.source, "/.$"))
         st = chat_template_open_text(s->host, &s->template, s->jinja, s->tokenizer, &chat);
     else if (st == NRL_OK)
         st = chat_template_open(s->host, &s->template, s->tokenizer, &chat);

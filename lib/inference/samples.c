@@ -8,7 +8,6 @@
 #include "base/hub.h"
 #include "base/json.h"
 #include "base/paths.h"
-#include "config/config.h"
 #include "config/options.h"
 #include "run/internal.h"
 #include <ctype.h>
@@ -186,7 +185,7 @@ static nrl_status read_prompts(samples *s, session *se)
     const char *path = nrl_node_string(given, NULL);
     nrl_node *rows = node_new(&s->memory, NRL_NODE_LIST);
     if (path) {
-        path = config_path(&s->memory, given, path);
+        path = node_path(&s->memory, given, path);
         if (!strncmp(path, HUB_SCHEME, strlen(HUB_SCHEME)))
             NRL_TRY(hub_data(&s->memory, path, se->env.variable, &path));
         NRL_TRY(read_file(s, path, rows));

@@ -85,6 +85,9 @@ run 0 resume by_input train.steps=4
 is "losses of rows of the standard input" "$(sed -n 's/.*"step": 4,.*"loss": \([^,]*\),.*/\1/p' by_input/metrics.jsonl)" \
     "$(sed -n 's/.*"step": 4,.*"loss": \([^,]*\),.*/\1/p' by_file/metrics.jsonl)"
 run 0 check "$config" 'data.train={path: "-"}' data.cache=kept train.steps=2 "$@" <big.jsonl
+mkdir beside && printf 'defaults: %s\ndata: {cache: own}\n' "$(realpath "$config")" >beside/c.yaml
+run 0 check beside/c.yaml data.train=- train.steps=2 out=nothing "$@" <big.jsonl
+has err "of standard input as beside/own/stdin-"
 run 65 run "$config" data.train=- data.cache=kept out=nothing "$@" </dev/null
 has err "data.train: standard input is empty"
 run 2 launch -n 2 -- run "$config" data.train=- out=two "$@" <big.jsonl

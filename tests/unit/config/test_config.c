@@ -42,7 +42,7 @@ static void write_file(const char *path, const char *text)
 
 static const char *lookup(const char *name)
 {
-    return !strcmp(name, "TOKEN") ? "secret" : !strcmp(name, "STEPS") ? "7" : NULL;
+    return !strcmp(name, "TOKEN") ? "secret" : !strcmp(name, "STEPS") ? "7" : !strcmp(name, "EMPTY") ? "" : NULL;
 }
 
 /* Strategies as plugins declare them. */
@@ -316,6 +316,44 @@ static void variables_are_replaced_and_never_written(void **state)
     arena_free(&a);
 }
 
+/* OUT/config.yaml must name the same files from its own folder, also with a variable in their paths. */
+static void paths_are_absolute_and_keep_their_variables(void **state)
+{
+    static const char *const paths[] = {"m/", "t/", "d/", "e/", "./", "p/"};
+    arena a = {0};
+    config_run run;
+    write_file("c.yaml", "defaults: sub/base.yaml\n");
+    write_file("sub/base.yaml",
+               "model: {path: \"m/${env:TOKEN}\", tokenizer: \"t/${env:TOKEN}\", config: \"${env:EMPTY}\"}\n"
+               "data: {train: {path: \"d/${env:TOKEN}\", weight: \"${env:STEPS}\"}, eval: \"e/${env:TOKEN}\",\n"
+               "       template: {path: \"./${env:TOKEN}\"}, cache: \"/c/${env:TOKEN}\"}\n"
+               "train: {steps: 5}\noptimizer: {lr: 1e-3}\nplugins: [\"p/${env:TOKEN}\"]\nout: runs/a\n");
+    assert_int_equal(load(&a, NULL, &run), NRL_OK);
+    assert_string_equal(run.model.path, "sub/m/secret");
+    assert_string_equal(run.model.tokenizer_from.source, "sub/t/secret");
+    assert_string_equal(run.plugins[0], "sub/p/secret");
+    char *once = yaml_write(run.resolved);
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
+        const char *want = arena_printf(&a, "\"%s/sub/%s${env:TOKEN}\"", (const char *)*state, paths[i]);
+        if (!strstr(once, want)) fail_msg("no %s in:\n%s", want, once);
+    }
+    assert_non_null(strstr(once, "cache: \"/c/${env:TOKEN}\""));
+    assert_non_null(strstr(once, "config: \"${env:EMPTY}\""));
+    assert_non_null(strstr(once, "weight: \"${env:STEPS}\""));
+    assert_null(strstr(once, "secret"));
+    assert_int_equal(mkdir("out", 0755), 0);
+    write_file("out/c.yaml", once);
+    assert_int_equal(chdir("out"), 0);
+    const char *const lr[] = {"optimizer.lr=1e-3", NULL};
+    assert_int_equal(load(&a, lr, &run), NRL_OK);
+    assert_string_equal(run.model.path, arena_printf(&a, "%s/sub/m/secret", (const char *)*state));
+    char *twice = yaml_write(run.resolved);
+    assert_string_equal(once, twice);
+    free(once);
+    free(twice);
+    arena_free(&a);
+}
+
 static void rules_between_options_are_checked(void **state)
 {
     (void)state;
@@ -544,6 +582,7 @@ int main(void)
         TEST(a_lack_of_memory_is_no_mistake_in_the_config),
         TEST(a_mistake_beside_a_lack_of_memory_does_not_hide_it),
         TEST(variables_are_replaced_and_never_written),
+        TEST(paths_are_absolute_and_keep_their_variables),
         TEST(rules_between_options_are_checked),
         TEST(activation_checkpointing_has_five_forms),
         TEST(axes_have_sizes_and_strategies),
