@@ -108,21 +108,22 @@ static void fill_f64(const slot *s)
         *(double *)s->to = v;
 }
 
-/* yes, no, on and off are strings in YAML, but accepted as booleans here. */
-static void fill_bool(const slot *s)
+bool option_bool(const nrl_node *n, bool *out)
 {
     static const char *const words[] = {"no", "yes", "off", "on"};
-    const nrl_node *n = s->value;
-    if (n->kind == NRL_NODE_BOOL) {
-        *(bool *)s->to = n->as.boolean;
-        return;
-    }
-    for (size_t i = 0; n->kind == NRL_NODE_STRING && n->plain && i < 4; i++)
+    if (n->kind == NRL_NODE_BOOL) *out = n->as.boolean;
+    if (n->kind != NRL_NODE_STRING || !n->plain) return n->kind == NRL_NODE_BOOL;
+    for (size_t i = 0; i < 4; i++)
         if (!strcasecmp(n->as.string, words[i])) {
-            *(bool *)s->to = i % 2;
-            return;
+            *out = i % 2;
+            return true;
         }
-    expected(s, "true or false");
+    return false;
+}
+
+static void fill_bool(const slot *s)
+{
+    if (!option_bool(s->value, s->to)) expected(s, "true or false");
 }
 
 const char *option_text(const nrl_node *n)

@@ -313,11 +313,8 @@ static int64_t rules_debug(arena *a, config_problems *problems, const nrl_node *
         options_fill(a, problems, "debug", node, &part, 1);
         return m.every;
     }
-    const char *word = nrl_node_string(node, NULL);
-    bool on = word ? !strcmp(word, "true") || !strcmp(word, "yes") || !strcmp(word, "on") : nrl_node_bool(node, false);
-    bool off = !node || (word ? !strcmp(word, "false") || !strcmp(word, "no") || !strcmp(word, "off")
-                              : nrl_node_kind(node) == NRL_NODE_BOOL && !on);
-    if (!on && !off) problems_add(problems, node, "debug: expected true, false or {every: 10}");
+    bool on = false;
+    if (node && !option_bool(node, &on)) problems_add(problems, node, "debug: expected true, false or {every: 10}");
     return on ? DEBUG_EVERY : 0;
 }
 

@@ -409,6 +409,7 @@ static void rules_between_options_are_checked(void **state)
         {"parallel={data: {name: ddp, size: 0}}", "parallel.data.size: expected 1 to 1048576 ranks"},
         {"parallel={name: none, shard: full}", "parallel: none has no options"},
         {"debug=maybe", "debug: expected true, false or {every: 10}"},
+        {"debug='yes'", "debug: expected true, false or {every: 10}"},
         {"debug={every: 0}", "expected 1 to"},
         {"out=\"\"", "out: empty"},
     };
@@ -428,6 +429,20 @@ static void rules_between_options_are_checked(void **state)
     assert_non_null(strstr(nrl_error_text(), "model.config: expected a path, found a map"));
     assert_null(strstr(nrl_error_text(), "path or config is required"));
     arena_free(&a);
+}
+
+static void debug_is_a_truth_value_or_a_map(void **state)
+{
+    (void)state;
+    static const char *const forms[] = {"debug=true", "debug=Yes", "debug=ON", "debug={every: 10}"};
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+        arena a = {0};
+        config_run run;
+        write_file("c.yaml", minimal);
+        assert_int_equal(load(&a, (const char *[]){forms[i], NULL}, &run), NRL_OK);
+        assert_int_equal(run.debug_every, 10);
+        arena_free(&a);
+    }
 }
 
 static void axes_have_sizes_and_strategies(void **state)
@@ -585,6 +600,7 @@ int main(void)
         TEST(paths_are_absolute_and_keep_their_variables),
         TEST(rules_between_options_are_checked),
         TEST(activation_checkpointing_has_five_forms),
+        TEST(debug_is_a_truth_value_or_a_map),
         TEST(axes_have_sizes_and_strategies),
         TEST(another_axis_stands_beside_a_strategy_of_the_file),
         TEST(the_loss_scale_has_three_forms),
