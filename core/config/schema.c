@@ -465,13 +465,38 @@ void config_fill_adapter(arena *a, config_problems *problems, const nrl_node *ro
 
 /* ---- a section that is named after an adapter plugin ---- */
 
+static bool is_typed(const nrl_node *n)
+{
+    return n && n->source && !strcmp(n->source, config_command_line);
+}
+
+/* Merges the section of an adapter into the component `to`. The command line overrides files; the order of two files is
+ * not known here, so an option that both have is a mistake. `key` is the place of the options in the section. */
+static void fold_options(arena *a, config_problems *problems, const char *section, const char *key, nrl_node *to,
+                         const nrl_node *own)
+{
+    for (size_t i = 0; i < nrl_node_size(own); i++) {
+        const nrl_node *mine = nrl_node_at(own, i);
+        nrl_node *other = (nrl_node *)nrl_node_find(to, nrl_node_key(own, i));
+        const char *name = arena_printf(a, "%s.%s", key, nrl_node_key(own, i));
+        if (nrl_node_kind(mine) == NRL_NODE_MAP && nrl_node_kind(other) == NRL_NODE_MAP)
+            fold_options(a, problems, section, name, other, mine);
+        else if (!other || (is_typed(mine) && !is_typed(other)))
+            node_set(a, to, nrl_node_key(own, i), node_copy(a, mine));
+        else if (is_typed(mine) == is_typed(other) && problems)
+            problems_add(problems, mine, "%s%s: %s also has the option adapter%s; expected one of them", section, name,
+                         nrl_node_place(other), name);
+    }
+}
+
 static const nrl_node *fold_one(arena *a, config_problems *problems, const char *name, const nrl_node *root)
 {
     nrl_node *own = node_copy(a, nrl_node_find(root, name)), *tree = node_without(a, root, name);
     const nrl_node *adapter = nrl_node_find(tree, "adapter");
     const nrl_node *word = nrl_node_kind(adapter) == NRL_NODE_MAP ? nrl_node_find(adapter, "name") : adapter;
     const char *other = nrl_node_string(word, NULL);
-    bool is_other = other && strcmp(other, name);
+    bool is_other = other && strcmp(other, name), is_off = nrl_node_kind(adapter) == NRL_NODE_NULL;
+    if (is_typed(adapter) && !is_typed(own) && (is_off || own->kind == NRL_NODE_NULL)) return tree;
     if (own->kind == NRL_NODE_NULL) { /* switched off */
         if (!is_other) node_set(a, tree, "adapter", own);
         return tree;
@@ -487,11 +512,12 @@ static const nrl_node *fold_one(arena *a, config_problems *problems, const char 
             problems_add(problems, own, "%s: expected a map of options, found %s", name, node_kind_name(own->kind));
         return tree;
     }
-    nrl_node *map = node_new(a, NRL_NODE_MAP);
+    const bool has_options = nrl_node_kind(adapter) == NRL_NODE_MAP;
+    nrl_node *map = has_options ? node_copy(a, adapter) : node_new(a, NRL_NODE_MAP);
     node_copy_place(map, own);
-    node_append_text(a, map, "name", name);
-    if (nrl_node_kind(adapter) == NRL_NODE_MAP) map = config_merge(a, map, node_copy(a, adapter));
-    node_set(a, tree, "adapter", config_merge(a, map, own));
+    fold_options(a, problems, name, "", map, own);
+    if (!nrl_node_find(map, "name")) node_append_text(a, map, "name", name);
+    node_set(a, tree, "adapter", map);
     return tree;
 }
 

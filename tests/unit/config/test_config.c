@@ -216,8 +216,19 @@ static void a_section_of_an_adapter_is_the_component(void **state)
     assert_int_equal(load_adapter(&a, "adapter: {name: low, rank: 4}\n", (const char *[]){"low.rank=8", NULL}, &run),
                      NRL_OK);
     assert_int_equal(nrl_node_int(nrl_node_find(c->options, "rank"), 0), 8);
+    assert_int_equal(load_adapter(&a, "low: {rank: 4, alpha: 2}\n", (const char *[]){"adapter.rank=8", NULL}, &run),
+                     NRL_OK);
+    assert_string_equal(c->name, "low");
+    assert_int_equal(nrl_node_int(nrl_node_find(c->options, "rank"), 0), 8);
+    assert_int_equal(nrl_node_int(nrl_node_find(c->options, "alpha"), 0), 2);
+    assert_int_equal(load_adapter(&a, "low: {rank: 4}\nadapter: {name: low, rank: 8}\n", NULL, &run), NRL_ERR_CONFIG);
+    assert_non_null(strstr(nrl_error_text(), "low.rank: c.yaml:7:22 also has the option adapter.rank; expected one"));
     assert_int_equal(load_adapter(&a, "low: {rank: 4}\n", (const char *[]){"low=null", NULL}, &run), NRL_OK);
     assert_null(c->name);
+    assert_int_equal(load_adapter(&a, "low: {rank: 4}\n", (const char *[]){"adapter=", NULL}, &run), NRL_OK);
+    assert_null(c->name);
+    assert_int_equal(load_adapter(&a, "low:\n", (const char *[]){"adapter=low", NULL}, &run), NRL_OK);
+    assert_string_equal(c->name, "low");
     assert_int_equal(load_adapter(&a, "low: {rank: 4}\nscaled: {}\n", NULL, &run), NRL_ERR_CONFIG);
     assert_non_null(strstr(nrl_error_text(), "scaled: the config also has the adapter 'low'; expected one"));
     assert_int_equal(load_adapter(&a, "low: 4\n", NULL, &run), NRL_ERR_CONFIG);
