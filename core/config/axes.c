@@ -6,6 +6,7 @@
  */
 #include "config/rules.h"
 #include "base/suggest.h"
+#include "config/config.h"
 #include <string.h>
 
 enum { RANKS_MAX = 1 << 20 };
@@ -186,6 +187,28 @@ static void read_map(const reading *r, const nrl_node *map)
     }
 }
 
+static bool has_source(const nrl_node *n, const char *source)
+{
+    return n && n->source && source && !strcmp(n->source, source);
+}
+
+/* {data: ddp, tensor: 2} in a file over `parallel: fsdp` in its defaults, merged: the map without the strategy that the
+ * other file names, and without its options. NULL: the strategy stays. */
+static const nrl_node *without_replaced(const reading *r, const nrl_node *map, const nrl_node *word, const char *axis)
+{
+    const char *from = word ? word->source : NULL;
+    const nrl_node *own = nrl_node_find(map, axis), *left;
+    if (!own || !from || has_source(own, from) || !strcmp(from, config_command_line)) return NULL;
+    left = node_without(r->a, map, "name");
+    for (size_t i = 0; i < nrl_node_size(map); i++) {
+        const char *key = nrl_node_key(map, i);
+        if (has_source(nrl_node_at(map, i), from) &&
+            config_has_option(r->servers, r->n, nrl_node_string(word, ""), key) && strcmp(key, "name"))
+            left = node_without(r->a, left, key);
+    }
+    return left;
+}
+
 /* Reads a strategy by its name, optionally with further axes. */
 static void read_named(const reading *r, const nrl_node *node)
 {
@@ -193,6 +216,11 @@ static void read_named(const reading *r, const nrl_node *node)
     const char *name = nrl_node_string(word, "");
     const config_server *named = server_called(r->servers, r->n, name), *rest = server_of(r, NULL);
     const nrl_mesh_axis *axis = named && named->axis->takes_rest ? named->axis : rest ? rest->axis : NULL;
+    const nrl_node *left = axis ? without_replaced(r, node, word, axis->name) : NULL;
+    if (left) {
+        read_map(r, left);
+        return;
+    }
     for (size_t i = 0; nrl_node_kind(node) == NRL_NODE_MAP && i < nrl_node_size(node); i++) {
         const char *key = nrl_node_key(node, i);
         const config_server *s = server_of(r, key);

@@ -502,6 +502,25 @@ static void another_axis_stands_beside_a_strategy_of_the_file(void **state)
     arena_free(&a);
 }
 
+static void an_axis_replaces_the_strategy_of_another_file(void **state)
+{
+    (void)state;
+    arena a = {0};
+    config_run run;
+    write_file("base.yaml", arena_printf(&a, "%sparallel: {name: fsdp, shard: grads}\n", minimal));
+    write_file("c.yaml", "defaults: base.yaml\nparallel: {data: ddp, tensor: 2}\n");
+    assert_int_equal(load(&a, NULL, &run), NRL_OK);
+    assert_string_equal(axis_of(&run, "data")->strategy.name, "ddp");
+    assert_string_equal(axis_of(&run, "tensor")->strategy.name, "tensor");
+    write_file("c.yaml", "defaults: base.yaml\nparallel: {tensor: 2}\n");
+    assert_int_equal(load(&a, (const char *[]){"parallel.data=ddp", NULL}, &run), NRL_OK);
+    assert_string_equal(axis_of(&run, "data")->strategy.name, "ddp");
+    assert_int_equal(load(&a, NULL, &run), NRL_OK);
+    assert_string_equal(axis_of(&run, "data")->strategy.name, "fsdp");
+    assert_int_equal(load(&a, (const char *[]){"parallel.name=ddp", "parallel.data=fsdp", NULL}, &run), NRL_ERR_CONFIG);
+    arena_free(&a);
+}
+
 static void activation_checkpointing_has_five_forms(void **state)
 {
     (void)state;
@@ -614,6 +633,7 @@ int main(void)
         TEST(debug_is_a_truth_value_or_a_map),
         TEST(axes_have_sizes_and_strategies),
         TEST(another_axis_stands_beside_a_strategy_of_the_file),
+        TEST(an_axis_replaces_the_strategy_of_another_file),
         TEST(the_loss_scale_has_three_forms),
         TEST(the_resolved_config_resolves_to_itself),
         TEST(a_config_that_is_no_map_is_refused),
