@@ -210,7 +210,7 @@ const cli_verb cli_verbs[] = {
      "--keep: a key that keeps its value in FILE\n"
      "--try: another value to compare, for keys that change numbers, such as\n"
      "  train.precision=bf16\n"
-     "--write: write a config with the chosen keys\n"
+     "--write: write the complete config with the chosen keys\n"
      "--save-machine: save the measurements in a file\n"
      "--machine: use the measurements in a file instead of this machine\n"
      "--ranks N,M,...: compare strategies for several numbers of ranks, such as\n"

@@ -34,10 +34,10 @@ typedef struct {
     const char *cache; /* folder of the token cache, removed at the end; NULL = the config names one */
     setting strategies[MOST_STRATEGIES];
     int32_t n_strategies;
-    nrl_node *candidates;
-    bool any_walked, by_samples; /* by_samples: train.micro_batch counts the samples of a micro-batch */
-    double limit, begun;         /* bytes of a rank, 0 = any; by CLOCK_MONOTONIC */
-    nrl_status first;            /* of a candidate that cannot run, and its text */
+    nrl_node *candidates, *configs; /* the complete config of each candidate, or null */
+    bool any_walked, by_samples;    /* by_samples: train.micro_batch counts the samples of a micro-batch */
+    double limit, begun;            /* bytes of a rank, 0 = any; by CLOCK_MONOTONIC */
+    nrl_status first;               /* of a candidate that cannot run, and its text */
     const char *first_text;
     setting current[16]; /* of the candidate that is walked */
     size_t n_current;
@@ -194,6 +194,7 @@ static nrl_status try_current(planner *p, int64_t tokens, bool *fits, bool *whol
     nrl_status st = predict(&p->setup, candidate_config, p, p->m, false, &found);
     if (st != NRL_OK && !is_of_candidate(st)) return st;
     nrl_node *map = new_candidate(p);
+    node_append(p->a, p->configs, NULL, st == NRL_OK ? node_copy(p->a, found.config) : node_new(p->a, NRL_NODE_NULL));
     if (st != NRL_OK) {
         if (p->first == NRL_OK) p->first_text = arena_strdup(p->a, nrl_error_text());
         if (p->first == NRL_OK) p->first = st;
@@ -483,10 +484,22 @@ static void put_candidates(const planner *p, nrl_node *tree)
     node_append(p->a, tree, "chosen", best < 0 ? node_new(p->a, NRL_NODE_NULL) : node_int(p->a, best));
 }
 
+/* The config of the chosen candidate. Its token cache is gone; `cluster` is not a part of a run. */
+static void put_config(const planner *p, nrl_node *tree)
+{
+    const nrl_node *cluster = nrl_node_find(p->base->root, "cluster"), *chosen = nrl_node_find(tree, "chosen");
+    if (nrl_node_kind(chosen) != NRL_NODE_INT) return;
+    nrl_node *config = node_copy(p->a, nrl_node_at(p->configs, (size_t)nrl_node_int(chosen, 0)));
+    if (p->cache) node_set(p->a, (nrl_node *)nrl_node_find(config, "data"), "cache", node_text(p->a, ""));
+    if (cluster) node_set(p->a, config, "cluster", node_as_written(p->a, cluster));
+    node_append(p->a, tree, "config", config);
+}
+
 /* The candidates of p->setup.ranks. */
 static nrl_status search(planner *p)
 {
     p->candidates = node_new(p->a, NRL_NODE_LIST);
+    p->configs = node_new(p->a, NRL_NODE_LIST);
     NRL_TRY(find_strategies(p));
     return vary_strategy(p);
 }
@@ -566,6 +579,7 @@ static nrl_status plan(planner *p, const nrl_environment *env, const int32_t *co
     if (st == NRL_OK && own->save_machine) st = machine_write(p->m, own->save_machine);
     if (st == NRL_OK && p->scales) node_append(p->a, tree, "counts", list);
     if (st == NRL_OK && !p->scales) put_candidates(p, tree);
+    if (st == NRL_OK && !p->scales) put_config(p, tree);
     if (st == NRL_OK) describe_machine(p, tree);
     return st;
 }

@@ -373,6 +373,7 @@ static nrl_status walk_rank(const predict_setup *setup, const nrl_rank_info *pla
         const int32_t node = predict_node(setup, rec->m);
         st = links_measure(rec->m, r, setup->ranks, !setup->on_nodes ? MOST_MEASURED : node > 2 ? node : 2);
     }
+    if (st == NRL_OK && !out->config) out->config = node_as_written(setup->memory, r->session.config.resolved);
     if (st == NRL_OK) out->n_units = r->session.model->n_units;
     if (st == NRL_OK && !rec->unit_seconds)
         rec->unit_seconds = arena_alloc(setup->memory, (size_t)out->n_units * sizeof *rec->unit_seconds);
@@ -701,6 +702,7 @@ nrl_status predict(const predict_setup *setup, nrl_config *(*make_config)(void *
         st = walk_rank(setup, world > 1 ? &place : NULL, config, &rec, &logs[n++], walks, &n_batches, &own);
         out->memory = own.memory;
         out->n_units = own.n_units;
+        out->config = own.config;
         tokens += own.tokens / world; /* in an exchange without other ranks these say the same */
         n_counted += own.tokens > 0;
         steps = own.n_steps;

@@ -27,6 +27,7 @@ typedef struct {
     /* [n_units] of operations of the model's units, head and loss included, of a step on the ranks that were walked */
     double *unit_seconds;
     int32_t n_units;
+    const nrl_node *config; /* with all defaults (nrl_run_config), ${env:NAME} as written */
 } prediction;
 
 typedef struct {
@@ -34,7 +35,7 @@ typedef struct {
     int32_t ranks;       /* all on this machine, or on nodes (machine.ranks_per_node) */
     bool opens_device;   /* for its facts, even if the times come from a file */
     bool on_nodes;       /* without a description of nodes they are like this machine, with a rank a processor */
-    arena *memory;       /* of prediction.traffic, .calls and .unit_seconds */
+    arena *memory;       /* of prediction.traffic, .calls, .unit_seconds and .config */
 } predict_setup;
 
 /* `config` makes the config of a rank in `a`; predict destroys it. Without `times` only the memory is predicted. */

@@ -66,6 +66,18 @@ run 0 "$@" --ranks 2 --machine machine.json --json
 truth "from a file nothing is measured" 'd.machine.measured_seconds == 0 and d.candidates[d.chosen + 1].tokens_per_s > 0'
 run 0 "$@" --ranks 2 --machine machine.json --try algorithm=dpo --as-is
 has out "algorithm=dpo: train.jsonl:1: a row of single samples"
+# a file with another strategy and recomputation, in another directory, and a path on the command line
+mkdir elsewhere written
+sed "s|data: {train: train.jsonl|data: {train: none.jsonl|" config.yaml >elsewhere/run.yaml
+echo 'parallel: {name: fsdp, shard: grads}' >>elsewhere/run.yaml
+echo 'cluster: {name: kept}' >>elsewhere/run.yaml
+run 0 plan elsewhere/run.yaml data.train=train.jsonl train.activation_checkpointing='{ratio: 0.5}' --ranks 2 --as-is \
+    'parallel={data: ddp, tensor: 2}' --write written/as-is.yaml
+run 0 check written/as-is.yaml out=other
+has written/as-is.yaml "$work/train.jsonl"
+has written/as-is.yaml "ratio: 0.5"
+has written/as-is.yaml "name: kept"
+lacks written/as-is.yaml "fsdp"
 run 0 "$@" --write one.yaml --target-tokens-per-s 1 --machine measured.json
 run 0 check one.yaml out=other
 run 0 "$@" --try train.precision=bf16 --keep train.micro_batch_tokens --json

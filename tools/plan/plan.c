@@ -1,10 +1,9 @@
 /*
  * plan.c - `nrl plan`: settings of a config by memory and predicted speed; nrl/plan.h finds them, this file prints them
- * and writes the keys of the best one.
+ * and writes the config of the best one.
  */
 #include "base/disk.h"
 #include "base/escape.h"
-#include "base/paths.h"
 #include "base/units.h"
 #include "base/yaml.h"
 #include "cli/common/cli.h"
@@ -20,9 +19,7 @@ enum { MOST_WORDS = 16, MOST_COUNTS = 16, MOST_RANKS = 1 << 16, AUTO_S = 10 };
 
 typedef struct {
     bool json;
-    const char *write, *config;
-    char **overrides;
-    int n_overrides;
+    const char *write;
     int32_t counts[MOST_COUNTS]; /* of ranks */
     size_t n_counts;
 } plan_view;
@@ -84,26 +81,14 @@ static void print_kinds(const nrl_node *c)
     putchar('\n');
 }
 
-/* FILE with `defaults: CONFIG` and the keys of the candidate. */
-static nrl_status write_keys(arena *a, const plan_view *v, const nrl_node *c)
+/* A file that says the same from any directory, as OUT/config.yaml of a run does. */
+static nrl_status write_config(const char *path, const nrl_node *config)
 {
-    const nrl_node *keys = nrl_node_find(c, "keys");
     int fd;
-    nrl_config *out = nrl_config_create(a);
-    nrl_node *root = node_new(a, NRL_NODE_MAP);
-    nrl_config_set_root(out, root);
-    const char *path = paths_absolute(a, v->config);
-    node_append_text(a, root, "defaults", path);
-    for (int i = 0; i < v->n_overrides; i++)
-        nrl_config_override(out, v->overrides[i]);
-    for (size_t i = 0; i < nrl_node_size(keys); i++)
-        nrl_config_override(out,
-                            arena_printf(a, "%s=%s", nrl_node_key(keys, i), nrl_node_string(nrl_node_at(keys, i), "")));
-    char *text = yaml_write(nrl_config_root(out));
-    nrl_status st = disk_create(v->write, &fd);
-    if (st == NRL_OK) st = disk_finish(fd, v->write, disk_write(fd, v->write, text, strlen(text)));
+    char *text = yaml_write(config);
+    nrl_status st = disk_create(path, &fd);
+    if (st == NRL_OK) st = disk_finish(fd, path, disk_write(fd, path, text, strlen(text)));
     free(text);
-    nrl_config_destroy(out);
     return st;
 }
 
@@ -120,7 +105,7 @@ static nrl_status show(arena *a, const plan_view *v, const nrl_plan_request *r, 
         printf("chosen     %s: %.0f tokens/s predicted\n", keys_text(a, best), number(best, "tokens_per_s"));
         print_kinds(best);
     }
-    if (best) return v->write ? write_keys(a, v, best) : NRL_OK;
+    if (best) return v->write ? write_config(v->write, nrl_node_find(result, "config")) : NRL_OK;
     for (size_t i = 0; i < nrl_node_size(list); i++)
         if (!isnan(number(nrl_node_at(list, i), "tokens_per_s")))
             return nrl_fail(NRL_ERR_CONFIG, "no setting reaches %g tokens/s (--target-tokens-per-s)",
@@ -258,9 +243,6 @@ static nrl_status plan(arena *a, int argc, char **argv)
     if (v.write && !access(v.write, F_OK))
         return nrl_fail(NRL_ERR_CONFIG, "--write: %s exists; expected a new file", v.write);
     r.ranks = v.counts[0];
-    v.config = argv[1];
-    v.overrides = argv + 2;
-    v.n_overrides = argc - 2;
     share_processors(scales ? (int32_t)sysconf(_SC_NPROCESSORS_ONLN) : r.ranks);
     experiment_environment(a, &env);
     nrl_config *config = nrl_config_create(a);

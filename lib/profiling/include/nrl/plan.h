@@ -41,6 +41,7 @@ typedef struct {
  *               ranks, stride, count, sent_bytes}; and `traffic`, a list of {rank, sent_bytes, sent_messages,
  *               received_messages: lists with a number for each step}, of all ranks, or of some if there are many
  *   chosen      the index of the best candidate, or null. `keys` then has a value for each key that says `auto`
+ *   config      the complete config of that candidate, as nrl_run_config gives it, with ${env:NAME} as written
  *   memory_bytes  the limit, 0 = none
  *   seconds     how long it took
  *   machine     {device, threads, processors, measured_seconds}
