@@ -76,6 +76,7 @@ static bool is_inside_step(ranks_variable variable)
     return step && strtoull(step, NULL, 10) < 0xfffffff0u;
 }
 
+/* `srun --mpi=pmi2` sets PMI_RANK and PMI_SIZE, but none of the variables that Hydra has in addition. */
 static bool speaks(const launcher *l, ranks_variable variable)
 {
     if (l == &launchers[SLURM]) return is_inside_step(variable) && variable(l->rank);

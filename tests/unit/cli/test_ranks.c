@@ -150,6 +150,19 @@ static void slurm_counts_inside_a_step_only(void **state)
     assert_store(&p, "127.0.0.1", 5000, false);
 }
 
+static void slurms_pmi_is_slurm_and_not_mpich(void **state)
+{
+    (void)state;
+    ENVIRONMENT("SLURM_PROCID=1", "SLURM_NTASKS=2", "SLURM_LOCALID=1", "SLURM_JOB_ID=77", "SLURM_STEP_ID=1",
+                "SLURM_NODEID=0", "SLURM_STEP_TASKS_PER_NODE=2", "PMI_RANK=1", "PMI_SIZE=2", "PMI_JOBID=77.1");
+    nrl_rank_info p = read_place();
+    assert_place(&p, "Slurm", 1, 2, 1, 2);
+    ENVIRONMENT("SLURM_PROCID=0", "SLURM_NTASKS=1", "SLURM_LOCALID=0", "SLURM_STEP_ID=1", "PMI_RANK=1", "PMI_SIZE=2",
+                "MPI_LOCALRANKID=1", "MPI_LOCALNRANKS=2");
+    p = read_place();
+    assert_place(&p, "PMI", 1, 2, 1, 2); /* mpiexec inside a step */
+}
+
 static void jobs_that_share_a_node_get_ports_of_their_own(void **state)
 {
     (void)state;
@@ -299,6 +312,7 @@ int main(void)
         cmocka_unit_test_teardown(open_mpi_on_one_host_needs_no_address, forget),
         cmocka_unit_test_teardown(mpich_and_its_kin, forget),
         cmocka_unit_test_teardown(slurm_counts_inside_a_step_only, forget),
+        cmocka_unit_test_teardown(slurms_pmi_is_slurm_and_not_mpich, forget),
         cmocka_unit_test_teardown(jobs_that_share_a_node_get_ports_of_their_own, forget),
         cmocka_unit_test_teardown(a_job_has_its_launchers_id_or_the_users, forget),
         cmocka_unit_test_teardown(the_first_launcher_in_order_is_believed, forget),
