@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { DEFAULT_PORT = 29500, MAX_WORLD = 1 << 20 };
+enum { DEFAULT_PORT = 29500, MAX_WORLD = 1 << 20, MAX_PROCESSORS = 1 << 20 };
 /* Ports of jobs that set none: below the range that systems assign themselves. */
 enum { JOB_PORT_FIRST = 20000, JOB_PORTS = 9000 };
 
@@ -80,6 +80,7 @@ static bool is_inside_step(ranks_variable variable)
 static bool speaks(const launcher *l, ranks_variable variable)
 {
     if (l == &launchers[SLURM]) return is_inside_step(variable) && variable(l->rank);
+    if (l == &launchers[HYDRA] && is_inside_step(variable) && !variable(l->local_rank)) return false;
     return variable(l->rank) && variable(l->world);
 }
 
@@ -279,15 +280,26 @@ bool ranks_is_loopback(const char *address)
     return address && (!strcmp(address, "localhost") || !strncmp(address, "127.", 4) || !strcmp(address, "::1"));
 }
 
+/* The processors that a process may use; 0 = unknown. The kernel refuses a set with less room than it has numbers. */
+static int count_processors(pid_t process)
+{
+    int n = 0;
+    for (size_t room = CPU_SETSIZE; !n && room <= MAX_PROCESSORS; room *= 2) {
+        const size_t size = CPU_ALLOC_SIZE(room);
+        cpu_set_t *set = CPU_ALLOC(room);
+        if (set && !sched_getaffinity(process, size, set)) n = CPU_COUNT_S(size, set);
+        CPU_FREE(set);
+    }
+    return n;
+}
+
 int32_t ranks_threads(ranks_variable variable, const nrl_rank_info *place)
 {
     const char *granted =
         place->origin && place->origin == launchers[SLURM].origin ? variable("SLURM_CPUS_PER_TASK") : NULL;
-    cpu_set_t own, parents;
-    if (sched_getaffinity(0, sizeof own, &own)) return 0;
-    int n = CPU_COUNT(&own);
+    int n = count_processors(0);
     /* fewer than the launcher's own: these processors belong to this rank alone */
-    bool bound = !sched_getaffinity(getppid(), sizeof parents, &parents) && CPU_COUNT(&parents) > n;
+    bool bound = count_processors(getppid()) > n;
     if (!bound) n /= place->local_world;
     long most = granted ? strtol(granted, NULL, 10) : 0;
     if (most > 0 && most < n) n = (int)most;
