@@ -80,6 +80,7 @@ nrl_status launch_nodes_words(arena *a, const char *list, int32_t slots, launch_
 
 static nrl_status parse_gpus(arena *a, const char *text, size_t size, launch_node *node)
 {
+    if (node->n_gpus) return nrl_fail(NRL_ERR_CONFIG, "gpus=: given twice");
     node->gpus = arena_alloc(a, (size / 2 + 1) * sizeof *node->gpus);
     for (const char *end = text + size; text < end; text++) {
         const char *comma = memchr(text, ',', (size_t)(end - text));

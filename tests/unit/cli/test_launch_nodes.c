@@ -101,6 +101,7 @@ static void a_broken_host_file_is_told_with_its_line(void **state)
     static const char *const cases[][2] = {
         {"a slots=1\nb slot=2\n", ":2: got 'slot=2'; expected slots=N or gpus=0,1"},
         {"a gpus=0,x\n", ":1: gpus: got 'x'"},
+        {"a gpus=0,1 gpus=2,3\n", ":1: gpus=: given twice"},
         {"a slots=3 gpus=0,1\n", "a: got 2 GPUs for 3 slots"},
         {"\n\na\n", ":3: a: number of ranks is unknown"},
         {"# nobody\n", "contains no host"},
