@@ -281,14 +281,17 @@ static nrl_node *row_node(arena *a, const table *x, const nrl_option *r)
     return map;
 }
 
-static nrl_node *table_node(arena *a, const table *x)
+/* `only` NULL: all options. */
+static nrl_node *table_node(arena *a, const table *x, const nrl_option *only)
 {
     nrl_node *map = node_new(a, NRL_NODE_MAP);
     set_text(a, map, "name", x->name);
     set_text(a, map, "summary", x->help);
     nrl_node *rows = node_set(a, map, "options", node_new(a, NRL_NODE_LIST));
-    for (size_t i = 0; i < x->n_rows; i++)
-        node_append(a, rows, NULL, row_node(a, x, option_row(x->rows, i, x->stride)));
+    for (size_t i = 0; i < x->n_rows; i++) {
+        const nrl_option *r = option_row(x->rows, i, x->stride);
+        if (!only || r == only) node_append(a, rows, NULL, row_node(a, x, r));
+    }
     return map;
 }
 
@@ -308,9 +311,18 @@ static nrl_status nothing_called(const tables *t, const char *name)
                     near.best ? "; did you mean '" : "", near.best ? near.best : "", near.best ? "'?" : "");
 }
 
-static nrl_status print(tables *t, const char *name, bool json);
+/* Prints a table, or one option of it, or appends it to the list `json`. */
+static void print_table(tables *t, const table *x, const nrl_option *only, nrl_node *json)
+{
+    if (json)
+        node_append(&t->a, json, NULL, table_node(&t->a, x, only));
+    else
+        print_text(t, x, only);
+}
 
-static size_t print_options(tables *t, const char *name)
+static size_t print_called(tables *t, const char *name, nrl_node *json);
+
+static size_t print_options(tables *t, const char *name, nrl_node *json)
 {
     size_t found = 0;
     const char *key, *part = name && strrchr(name, '.') ? strrchr(name, '.') + 1 : name;
@@ -319,36 +331,43 @@ static size_t print_options(tables *t, const char *name)
         for (size_t k = 0; k < t->list[i].n_rows; k++) {
             const nrl_option *row = option_row(t->list[i].rows, k, t->list[i].stride);
             if (!is_option_called(&t->list[i], row, name)) continue;
-            print_text(t, &t->list[i], row);
+            print_table(t, &t->list[i], row, json);
             found++;
         }
     const char *dot = name ? strchr(name, '.') : NULL;
     for (size_t i = 0; !found && dot && i < t->n; i++) /* lora.base: an option of the core for every adapter */
         if (!strcmp(t->list[i].name, arena_printf(&t->a, "adapters/%.*s", (int)(dot - name), name)))
-            found = print_options(t, arena_printf(&t->a, "adapter%s", dot));
+            found = print_options(t, arena_printf(&t->a, "adapter%s", dot), json);
     if (found || !known) return found;
-    printf("%s is not an option of nrl; %s\n\n", name, known); /* what another trainer calls it */
-    if (key && strcmp(key, part)) print(t, key, false);
+    if (json) /* what another trainer calls it */
+        print_table(t, &(table){.name = name, .help = known}, NULL, json);
+    else
+        printf("%s is not an option of nrl; %s\n\n", name, known);
+    if (key && strcmp(key, part)) print_called(t, key, json);
     return 1;
+}
+
+/* Prints the tables or the options with this name (NULL: all tables), or appends them to the list `json`; returns their
+ * number. */
+static size_t print_called(tables *t, const char *name, nrl_node *json)
+{
+    size_t found = 0;
+    for (size_t i = 0; i < t->n; i++) {
+        if (name && !is_called(&t->list[i], name)) continue;
+        found++;
+        print_table(t, &t->list[i], NULL, json);
+        if (name && !json && t->list[i].page) cli_print(t->list[i].page);
+    }
+    return found ? found : print_options(t, name, json);
 }
 
 static nrl_status print(tables *t, const char *name, bool json)
 {
-    size_t found = 0;
-    nrl_node *list = node_new(&t->a, NRL_NODE_LIST);
-    for (size_t i = 0; i < t->n; i++) {
-        if (name && !is_called(&t->list[i], name)) continue;
-        found++;
-        if (json)
-            node_append(&t->a, list, NULL, table_node(&t->a, &t->list[i]));
-        else
-            print_text(t, &t->list[i], NULL);
-        if (name && !json && t->list[i].page) cli_print(t->list[i].page);
-    }
-    if (!found && !json) found = print_options(t, name);
-    if (!found) return nothing_called(t, name ? name : "");
+    nrl_node *list = json ? node_new(&t->a, NRL_NODE_LIST) : NULL;
+    if (!print_called(t, name, list)) return nothing_called(t, name ? name : "");
+    if (!json) return NRL_OK;
     char *text = json_write(list, 2);
-    if (json) printf("%s\n", text);
+    printf("%s\n", text);
     free(text);
     return NRL_OK;
 }

@@ -78,6 +78,12 @@ has out "weight_decay"
 lacks out "global_batch"
 run 0 describe optimizers/adamw --json
 has out '"name": "eps"'
+for option in lr optimizer.lr lora.base; do
+    run 0 describe $option --json
+    truth "the option $option as JSON" "#d.options == 1 and d.options[1].name == '${option##*.}'"
+done
+run 0 describe per_device_train_batch_size --json
+has out '"name": "per_device_train_batch_size"'
 run 0 plugins
 has out "sft "
 lacks out broken
