@@ -18,6 +18,8 @@ for step in 4 6; do
 done
 run 0 checkpoint verify r/checkpoints/after-00000002.1/step-00000006
 run 0 sample r/checkpoints/after-00000002.1/step-00000004 --prompt a --max-tokens 2
+run 0 eval r/checkpoints/after-00000002.1/step-00000004
+has out "after-00000002.1/step-00000004"
 
 # the best one (metric_mode max: step 2, the largest loss), a second time
 run 0 resume r@best train.steps=4

@@ -83,13 +83,18 @@ static nrl_status newest_weights(arena *a, const char *folder, const char **out)
                     "cannot evaluate '%s': it contains neither a complete checkpoint nor an exported model", folder);
 }
 
-/* The config and the weights of a run's directory or of one of its checkpoints. */
+/* The config and the weights of a run's directory or of one of its checkpoints, which may be in
+ * checkpoints/after-STEP.1. */
 static nrl_status find_run(arena *a, const char *path, const char **config, const char **out, const char **weights)
 {
     bool one = !is_folder(path) || exists(arena_printf(a, "%s/manifest.json", path));
     if (one) NRL_TRY(open_checkpoint(a, path, weights));
     *out = one ? arena_printf(a, "%s/../..", *weights) : path;
     *config = arena_printf(a, "%s/config.yaml", *out);
+    if (one && !exists(*config)) {
+        *out = arena_printf(a, "%s/../../..", *weights);
+        *config = arena_printf(a, "%s/config.yaml", *out);
+    }
     if (!exists(*config))
         return nrl_fail(NRL_ERR_CONFIG,
                         "cannot evaluate '%s': expected a YAML file or the directory of a run with config.yaml\n"
