@@ -397,8 +397,6 @@ nrl_status cli_launch(int argc, char **argv)
     nrl_status st = launch_ranks(&l, argc, argv, &code);
     buffer_free(&l.out.pending);
     buffer_free(&l.err.pending);
-    free(l.out.first_error);
-    free(l.err.first_error);
     arena_free(&a);
     if (st == NRL_OK && code) exit(code); /* the ranks' exit code, which a status cannot express */
     return st;

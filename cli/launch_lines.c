@@ -136,3 +136,9 @@ void lines_write(lines_sink *s)
     memmove(s->pending.text, s->pending.text + s->sent, s->pending.size);
     s->sent = 0;
 }
+
+void lines_forget_error(lines_sink *s)
+{
+    free(s->first_error);
+    s->first_error = NULL;
+}

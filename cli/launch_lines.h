@@ -37,5 +37,6 @@ void lines_forget(lines_source *s);   /* frees the rest */
 bool lines_waiting(const lines_sink *s); /* there is something to write */
 bool lines_full(const lines_sink *s);    /* ranks should wait until the reader has caught up */
 void lines_write(lines_sink *s);         /* writes a piece that a ready pipe accepts without blocking */
+void lines_forget_error(lines_sink *s);  /* after a start of the ranks: the next one may fail in the same way */
 
 #endif

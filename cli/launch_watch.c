@@ -96,6 +96,7 @@ static void take_signals(watch *w)
     while (read(w->signals, &info, sizeof info) == sizeof info) {
         if (info.ssi_signo == SIGCHLD) continue;
         w->signal = (int)info.ssi_signo;
+        w->l->was_signalled = true;
         w->at_once |= signals_is_second(w->signal, info.ssi_code, (pid_t)info.ssi_pid);
         send(w->l, w->signal, false);
         if (w->at_once)
@@ -176,19 +177,22 @@ static bool has_output(const launch *l)
     return any;
 }
 
-/* Reads the rest of the pipes; a process that left its rank's group may hold a pipe open forever. */
-static void drain(watch *w, struct pollfd *list)
+/* Reads the rest of the pipes; a process that left its rank's group may hold a pipe open for ever. Then writes what is
+ * left, however slow its reader is. A signal ends this, and the next start of the ranks continues it. */
+static void drain(watch *w, struct pollfd *list, bool restarts)
 {
+    launch *l = w->l;
     double end = clock_seconds() + LAST_OUTPUT;
-    while (has_output(w->l) && clock_seconds() < end)
+    while (has_output(l) && clock_seconds() < end) {
         turn(w, list, end);
-    for (int32_t i = 0; i < w->l->n_ranks; i++) {
-        lines_close(&w->l->ranks[i].out);
-        lines_close(&w->l->ranks[i].err);
+        if (lines_full(&l->out) || lines_full(&l->err)) end = clock_seconds() + LAST_OUTPUT;
     }
-    end += LAST_OUTPUT;
-    while (has_output(w->l) && clock_seconds() < end)
-        turn(w, list, end);
+    for (int32_t i = 0; i < l->n_ranks; i++) {
+        lines_close(&l->ranks[i].out);
+        lines_close(&l->ranks[i].err);
+    }
+    for (end = 0; has_output(l) && !(end > 0 && clock_seconds() >= end); turn(w, list, end))
+        if ((restarts || w->signal) && end <= 0) end = clock_seconds() + LAST_OUTPUT;
 }
 
 /* ---- the end ---- */
@@ -216,18 +220,20 @@ nrl_status launch_watch(launch *l, int *code)
     take_ended(&w);
     while (running(l))
         turn(&w, list, 0);
-    drain(&w, list);
-    close(w.signals);
     /* Ranks that stop while they open a run have not agreed to stop, so the others lose them. */
     if (w.cause && w.cause->code == CODE_PEER && w.stopped) w.cause = NULL;
+    *code = w.cause ? w.cause->code : w.stopped;
+    drain(&w, list, launch_may_restart(l, NRL_OK, *code));
+    if (!*code && w.signal && has_output(l)) *code = CODE_SIGNAL + w.signal;
+    close(w.signals);
     /* The rank's own message was already printed; among the output of many ranks, it is repeated here. */
     if (w.cause) fprintf(stderr, "error: rank %d failed with %s\n", w.cause->rank, launch_end_text(l, w.cause));
     if (w.cause) l->restart_cause = arena_printf(l->a, "rank %d: %s", w.cause->rank, launch_end_text(l, w.cause));
-    l->was_signalled = w.signal != 0;
     for (int32_t i = 0; i < l->n_ranks; i++) {
         lines_forget(&l->ranks[i].out);
         lines_forget(&l->ranks[i].err);
     }
-    *code = w.cause ? w.cause->code : w.stopped;
+    lines_forget_error(&l->out);
+    lines_forget_error(&l->err);
     return *code ? NRL_OK : output_problem(l);
 }

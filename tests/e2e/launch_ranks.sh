@@ -103,6 +103,12 @@ ended pid.0 pid.1
 # ---- standard output that ends ----
 ACT=lines "$nrl" launch -n 2 -- run act.lua 2>err | head -n 1 >out
 has out "line 1"
+# a slow reader gets all of it
+cat >many.lua <<'LUA'
+for i = 1, 20000 do io.write("line ", i, " of many\n") end
+LUA
+"$nrl" launch -n 2 -- run many.lua 2>err | { sleep 4; cat >out; }
+is "lines for a slow reader" "$(wc -l <out | tr -d ' ')" 40000
 if [ -w /dev/full ]; then
     ACT=lines "$nrl" launch -n 2 -- run act.lua >/dev/full 2>err
     is "exit code with a full disk" $? 7

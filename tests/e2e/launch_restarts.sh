@@ -52,12 +52,17 @@ is "restarts in the records" "$(sed -n 's/.*"restart": *\([0-9]*\).*"cause": *"\
 
 # ---- no more than K; what is not repeated ----
 cat >lost.lua <<'LUA'
-if os.getenv "NRL_RANK" == "1" then os.execute("kill -9 " .. io.open "/proc/self/stat":read "n") end
+if os.getenv "NRL_RANK" == "1" then
+  io.stderr:write "error: lost again\nafter the error\n"
+  os.execute("kill -9 " .. io.open "/proc/self/stat":read "n")
+end
 local nrl = require "nrl"
 nrl.open(nrl.config "run.yaml", {out = "lost"}):train()
 LUA
 run 137 launch -n 2 --max-restarts 2 -- run lost.lua
 is "restarts" "$(grep -c '^restart' err)" 2
+is "the same error of each start" "$(grep -c '^.1. error: lost again' err)" 3
+is "what follows it" "$(grep -c '^.1. after the error' err)" 3
 run 2 launch -n 2 --max-restarts 2 -- run run.yaml out=wrong data.train=nothing.jsonl
 lacks err "restart 1"
 run 2 launch -n 2 --max-restarts 2 -- bench run.yaml
