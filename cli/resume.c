@@ -10,8 +10,23 @@
 #include <string.h>
 #include <sys/stat.h>
 
+/* Opens the checkpoint `from`, or the newest one of the run `from`, or another one of `out` instead of a damaged one.
+ */
+static nrl_status open_undamaged(const char *out, const char *from, nrl_checkpoint **c)
+{
+    char **dirs;
+    size_t n;
+    nrl_status st = nrl_checkpoint_open(from, NULL, c);
+    if (st != NRL_ERR_CORRUPT) return st;
+    NRL_TRY(nrl_checkpoint_list(out, &dirs, &n));
+    for (size_t i = 0; i < n && st == NRL_ERR_CORRUPT; i++)
+        st = nrl_checkpoint_open(dirs[i], NULL, c);
+    nrl_checkpoint_list_free(dirs, n);
+    return st;
+}
+
 /* The path of the run's script, or NULL. */
-static nrl_status script_of(arena *a, const char *out, const char **script)
+static nrl_status script_of(arena *a, const char *out, const char *from, const char **script)
 {
     nrl_checkpoint *c;
     struct stat s;
@@ -23,7 +38,9 @@ static nrl_status script_of(arena *a, const char *out, const char **script)
                         out, out);
     if (stat(arena_printf(a, "%s/checkpoints", out), &s))
         return nrl_fail(NRL_ERR_CONFIG, "'%s' contains no complete checkpoint", out);
-    NRL_TRY(nrl_checkpoint_open(out, NULL, &c));
+    nrl_status st = open_undamaged(out, from, &c);
+    if (st == NRL_ERR_CORRUPT) return NRL_OK; /* the resume reports it */
+    NRL_TRY(st);
     const char *path = nrl_node_string(nrl_checkpoint_node(c, "script_path"), NULL);
     if (path) *script = arena_strdup(a, path);
     nrl_checkpoint_close(c);
@@ -51,14 +68,9 @@ static const char *quoted(arena *a, const char *text)
 
 static nrl_status resume(arena *a, int argc, char **argv, nrl_environment *env, const experiment_view *view)
 {
-    const char *script, *out = argv[1], *from = "auto", *at = strrchr(out, '@');
+    const char *script, *out = experiment_run_of(a, argv[1]), *from = out == argv[1] ? "auto" : argv[1];
     nrl_run *r = NULL;
-    struct stat s;
-    if (at && stat(out, &s)) {
-        from = out;
-        out = arena_strndup(a, out, (size_t)(at - out));
-    }
-    NRL_TRY(script_of(a, out, &script));
+    NRL_TRY(script_of(a, out, argv[1], &script));
     if (script) {
         printf("this run was started by a script; to continue it:\n  nrl run %s resume=%s out=%s\n", quoted(a, script),
                quoted(a, from), quoted(a, out));

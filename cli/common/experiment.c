@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 void experiment_environment(arena *a, nrl_environment *env)
@@ -52,6 +53,13 @@ nrl_status experiment_ranks(arena *a, nrl_environment *env)
 bool experiment_speaks(const nrl_environment *env)
 {
     return !env->ranks || env->ranks->rank == 0;
+}
+
+const char *experiment_run_of(arena *a, const char *word)
+{
+    struct stat s;
+    const char *at = strrchr(word, '@');
+    return at && stat(word, &s) ? arena_strndup(a, word, (size_t)(at - word)) : word; /* a name may contain an @ */
 }
 
 /* A process that was started alone ignores launch.nodes, and warns about it. */

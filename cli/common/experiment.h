@@ -15,6 +15,9 @@ void experiment_environment(arena *a, nrl_environment *env);
 nrl_status experiment_ranks(arena *a, nrl_environment *env);
 bool experiment_speaks(const nrl_environment *env); /* rank 0: prints for all ranks */
 
+/* The directory of RUN, RUN@STEP or RUN@best: `word` itself unless it ends in @STEP. */
+const char *experiment_run_of(arena *a, const char *word);
+
 /* argv: VERB FILE.yaml [key=value ...]. `a` owns the config tree for the lifetime of the run. */
 nrl_status experiment_open(arena *a, int argc, char **argv, const nrl_environment *env, nrl_run **out);
 

@@ -41,6 +41,20 @@ has err "optimizer.lr"
 run 2 resume nowhere@4
 has err "nowhere"
 
+# a newest checkpoint that is damaged: another one can be resumed
+# damage CHECKPOINT
+damage() {
+    printf 'xx' | dd of="$1/rank-00000.nrlc" bs=1 seek=3 conv=notrunc 2>dd
+}
+cp -r r damaged
+damage damaged/checkpoints/step-00000006
+run 5 resume damaged
+run 0 resume damaged@4
+has out "after step 4 of 6"
+damage damaged/checkpoints/step-00000006
+run 0 resume damaged checkpoint.fallback=previous
+has out "after step 4 of 6"
+
 # a run of a script: the command to type
 cat >run.lua <<L
 local nrl = require "nrl"
@@ -53,6 +67,9 @@ L
 run 0 run run.lua "$one_thread"
 run 0 resume s@1
 has out "nrl run run.lua resume=s@1 out=s"
+damage s/checkpoints/step-00000002
+run 0 resume s
+has out "nrl run run.lua resume=auto out=s"
 
 # overwrite leaves what was moved aside
 run 0 run r/config.yaml out=r resume=never overwrite=true train.steps=2
