@@ -94,26 +94,37 @@ static nrl_status refuse_ranks(const launch_flags *f)
 
 /* ---- nodes ---- */
 
-/* The config that the ranks will read, or NULL: a script may create its own. */
-static char **config_words(const launch *l)
+char **launch_argument(const launch *l)
 {
-    const char *verb = l->command[1], *file = l->command[2];
-    if (!file || !strcmp(verb, "env") || (strcmp(verb, "resume") && !experiment_is_config(file))) return NULL;
-    return l->command + 2;
+    static const char *const alone[] = {"-q", "-v", "--quiet", "--verbose", "--json", "--full", "--memory", "--output"};
+    char **word = l->command + 2;
+    while (*word && **word == '-' && (*word)[1]) {
+        bool has_value = !strchr(*word, '=') && word[1];
+        for (size_t i = 0; i < sizeof alone / sizeof *alone; i++)
+            has_value = has_value && strcmp(*word, alone[i]);
+        word += has_value ? 2 : 1;
+    }
+    return word;
+}
+
+/* The config that the ranks will read, or NULL: a script may create its own. */
+static const char *config_file(const launch *l)
+{
+    const char *verb = l->command[1], *word = *launch_argument(l);
+    if (!word || !strcmp(verb, "env")) return NULL;
+    if (!strcmp(verb, "resume")) return arena_printf(l->a, "%s/config.yaml", experiment_run_of(l->a, word));
+    return experiment_is_config(word) ? word : NULL;
 }
 
 /* *config is NULL if the ranks read none. */
 static nrl_status read_config(launch *l, nrl_config **config)
 {
-    char **words = config_words(l);
-    *config = words ? nrl_config_create(l->a) : NULL;
-    if (!words) return NRL_OK;
-    const char *file = *words;
-    if (!strcmp(l->command[1], "resume")) /* RUN or RUN@STEP */
-        file = arena_printf(l->a, "%.*s/config.yaml", (int)strcspn(file, "@"), file);
+    const char *file = config_file(l);
+    *config = file ? nrl_config_create(l->a) : NULL;
+    if (!file) return NRL_OK;
     NRL_TRY(nrl_config_read(*config, file));
-    while (*++words)
-        if (**words != '-' && strchr(*words, '=')) nrl_config_override(*config, *words);
+    for (char **word = launch_argument(l) + 1; *word; word++)
+        if (**word != '-' && strchr(*word, '=')) nrl_config_override(*config, *word);
     nrl_config_substitute(*config, cli_variable);
     return NRL_OK;
 }
@@ -218,14 +229,14 @@ static bool has_other_machines(const launch *l)
 static nrl_status add_chosen(launch *l, nrl_config *config)
 {
     const char *const *chosen;
-    auto_request r = {.file = l->command[2],
-                      .words = l->command + 3,
+    auto_request r = {.file = config_file(l),
+                      .words = launch_argument(l) + 1,
                       .ranks = l->world,
                       .trains = strcmp(l->command[1], "eval") != 0};
-    while (r.words[r.n_words]) {
-        r.quiet |= !strcmp(r.words[r.n_words], "-q") || !strcmp(r.words[r.n_words], "--quiet");
+    while (r.words[r.n_words])
         r.n_words++;
-    }
+    for (char **word = l->command + 2; *word; word++)
+        r.quiet |= !strcmp(*word, "-q") || !strcmp(*word, "--quiet");
     NRL_TRY(auto_choose(l->a, config, &r, &chosen));
     for (; *chosen; chosen++)
         launch_add_word(l, *chosen);

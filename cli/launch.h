@@ -63,6 +63,12 @@ nrl_status launch_place(launch *l);
 /* A run of one rank needs no separate launcher: this process becomes that rank. */
 nrl_status launch_alone(launch *l);
 
+/* The first argument of the ranks' verb in l->command, a config, a script or a run; after it, NULL or the others. */
+char **launch_argument(const launch *l);
+
+/* What identifies the newest checkpoint of the run in `resume RUN@STEP`; "" = none, or another command. */
+const char *launch_newest(const launch *l);
+
 /* Whether the ranks are to be started again after they have ended with `code`: some rank was lost, which another start
  * may mend, and --max-restarts permits it. */
 bool launch_may_restart(const launch *l, nrl_status st, int code);

@@ -109,6 +109,16 @@ has err "state saved in by_int/checkpoints/step-"
 steps=$(wc -l <by_term/metrics.jsonl | tr -d ' ')
 run 0 launch -n 2 -- resume by_term train.steps=$((steps + 2))
 is "steps after a resume" "$(wc -l <by_term/metrics.jsonl | tr -d ' ')" $((steps + 2))
+
+# ---- which config the ranks read ----
+mkdir a@b
+run 0 launch -n 2 -- run -q run.yaml out=a@b/run train.steps=2
+run 0 launch -n 2 -- resume a@b/run train.steps=4
+run 0 launch -n 2 -- resume -q a@b/run train.steps=6
+run 0 launch -n 2 -- resume a@b/run@6 train.steps=8 train.micro_batch_tokens=auto
+has err "auto       train.micro_batch_tokens="
+is "steps of resumes" "$(losses a@b/run | wc -l | tr -d " ")" 8
+run 0 launch -- run -q run.yaml out=listed train.steps=1 'launch.nodes=[{address: 127.0.0.1, slots: 2}]'
 next_port
 for rank in 0 1; do # one that waits for the other: rank 1 has no store even
     RANK=$rank WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port "$nrl" run run.yaml out=alone.$rank >out 2>err &
