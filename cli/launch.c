@@ -300,6 +300,7 @@ static nrl_status read_flags(launch *l, const launch_flags *f)
     if (l->max_nodes) l->meet_at = arena_printf(l->a, form, host, port++); /* the ranks meet at the next port */
     l->store = f->store ? f->store : arena_printf(l->a, form, host, port);
     l->run_id = l->first_run_id = launch_run_id(l);
+    l->newest = launch_newest(l);
     NRL_TRY(read_number("--max-restarts", f->max_restarts, 0, 1000, &l->max_restarts));
     return l->max_restarts ? check_restartable(l) : NRL_OK;
 }

@@ -46,6 +46,7 @@ typedef struct {
     lines_sink out, err;
     int32_t max_restarts, restarts; /* --max-restarts; how often the ranks have been started again */
     const char *first_run_id;       /* run_id of the first start */
+    const char *newest;             /* launch_newest before the first start */
     const char *restart_cause;      /* why the last start failed: "rank 1: signal 9 (Killed)"; NULL = first start */
     bool was_signalled;             /* a signal was forwarded to the ranks */
     /* --nodes MIN:MAX; 0 = the nodes are known. Each start has those that are there. */

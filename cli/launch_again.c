@@ -3,11 +3,13 @@
  * newest checkpoint. What another start cannot mend (a mistake in the config, divergence, bad data, a damaged
  * checkpoint, lack of memory or disk) is not repeated.
  */
-#include "cli/common/cli.h"
+#include "cli/common/experiment.h"
 #include "cli/common/job_secret.h"
 #include "cli/launch_join.h"
+#include <nrl/checkpoint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -59,12 +61,35 @@ nrl_status launch_again(launch *l)
     return launch_number(l, l->restarts);
 }
 
+const char *launch_newest(const launch *l)
+{
+    char **dirs;
+    size_t n;
+    struct stat s;
+    const char *word = *launch_argument(l), *run = word ? experiment_run_of(l->a, word) : NULL, *newest = "";
+    if (strcmp(l->command[1], "resume") || run == word || nrl_checkpoint_list(run, &dirs, &n) != NRL_OK) return "";
+    if (n && !stat(dirs[0], &s)) newest = arena_printf(l->a, "%s %llu", dirs[0], (unsigned long long)s.st_ino);
+    nrl_checkpoint_list_free(dirs, n);
+    return newest;
+}
+
+/* `resume RUN@STEP` moves later checkpoints aside when it continues. Until then they are still there, and a restart has
+ * to begin with that step again; afterwards it continues from the newest checkpoint. A launcher that came later than
+ * the first start knows only the latter. */
+static void forget_step(launch *l)
+{
+    char **word = launch_argument(l);
+    if (!*word || (l->restarts && !strcmp(launch_newest(l), l->newest))) return;
+    *word = arena_strdup(l->a, experiment_run_of(l->a, *word));
+}
+
 nrl_status launch_number(launch *l, int32_t number)
 {
     job_secret secret = {0};
     if (!number) return NRL_OK;
-    NRL_ASSERT((l->command[1] != NULL), ==, true); /* a verb: `resume DIR` continues by itself */
+    NRL_ASSERT((l->command[1] != NULL), ==, true); /* a verb */
     if (!strcmp(l->command[1], "run")) launch_add_word(l, "resume=auto");
+    if (!strcmp(l->command[1], "resume")) forget_step(l);
     l->run_id = arena_printf(l->a, "%s.%d", l->first_run_id, number);
     if (l->secret_fd >= 0) {
         ssize_t n = pread(l->secret_fd, secret.bytes, sizeof secret.bytes, 0);

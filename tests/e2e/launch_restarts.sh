@@ -50,6 +50,20 @@ values whole_long >expected.txt
 interrupted config long.yaml
 is "restarts in the records" "$(sed -n 's/.*"restart": *\([0-9]*\).*"cause": *"\(rank [01]: signal 9\).*/\1 \2/p' config/restarts.jsonl | tr '\n' ';')" "1 rank 1: signal 9;2 rank 0: signal 9;"
 
+# ---- a restart of `resume RUN@STEP` keeps what was saved since ----
+cp -r whole_long earlier
+step=$(ls earlier/checkpoints | sed -n 's/^step-0*//p' | sort -n | head -n 1)
+"$nrl" launch -n 2 --max-restarts 1 -- resume -v earlier@"$step" train.steps=800 >out 2>err &
+launcher=$!
+await reached earlier $((step + 60))
+pid=$(pid_of 1)
+[ -z "$pid" ] || kill -9 "$pid" 2>dd
+finished $launcher 0 "a launcher of a resume"
+is "restarts of a resume" "$(grep -c '^restart 1' err)" 1
+is "starts at the given step" "$(grep -c "after step $step of 800" out)" 1
+is "starts" "$(grep -c 'resume     after step .* of 800' out)" 2
+has out "moved      "
+
 # ---- no more than K; what is not repeated ----
 cat >lost.lua <<'LUA'
 if os.getenv "NRL_RANK" == "1" then
