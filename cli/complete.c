@@ -102,6 +102,7 @@ static void each_option(completion *c, take_option take, const listed_plugin *pl
     for (size_t i = 0; i < n; i++)
         each_row(c, take, s[i].name, s[i].rows, s[i].n_rows, sizeof *s[i].rows);
     each_row(c, take, "algorithm", reference_rows, reference_n_rows, sizeof *reference_rows);
+    each_row(c, take, "algorithm", teacher_rows, teacher_n_rows, sizeof *teacher_rows);
     each_row(c, take, "optimizer", optim_rows, optim_n_rows, sizeof *optim_rows);
     for (size_t i = 0; i < n_plugins; i++) {
         const char *section = plugins[i].problem || plugins[i].hidden_by ? NULL : section_of(c, &plugins[i]);

@@ -9,6 +9,7 @@ is "verbs from re" "$("$nrl" complete re | cut -f 1 | tr '\n' ' ')" "resume repo
 is "keys from train.prec" "$("$nrl" complete run a.yaml train.prec | cut -f 1)" "train.precision="
 is "values of train.precision" "$("$nrl" complete run a.yaml train.precision=b)" "train.precision=bf16"
 is "options of plugins" "$("$nrl" complete check a.yaml lora.rank_ | cut -f 1)" "lora.rank_pattern="
+is "options of a teacher" "$("$nrl" complete check a.yaml algorithm.teacher_m | cut -f 1)" "algorithm.teacher_model="
 is "names of plugins" "$("$nrl" complete run a.yaml optimizer=adamw8 | cut -f 1)" "optimizer=adamw8bit"
 is "truth values" "$("$nrl" complete run a.yaml data.packing= | tr '\n' ' ')" "data.packing=true data.packing=false "
 is "flags" "$("$nrl" complete check a.yaml --f | cut -f 1)" "--full"
