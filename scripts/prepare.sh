@@ -6,7 +6,9 @@ cd "$(dirname "$0")/.."
 # A program, a pkg-config module (or one of several) or a header, and the packages that contain it: of apt, dnf and
 # conda-forge.
 needs='
-program:cc:build-essential:gcc gcc-c++ make:c-compiler cxx-compiler make
+program:cc:build-essential:gcc:c-compiler
+program:c++:build-essential:gcc-c++:cxx-compiler
+program:make:build-essential:make:make
 program:cmake:cmake:cmake:cmake
 program:pkg-config:pkg-config:pkgconf-pkg-config:pkg-config
 header:dnnl.h:libdnnl-dev:onednn-devel:onednn

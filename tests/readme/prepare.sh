@@ -18,7 +18,9 @@ fake() {
 fake id 'echo 1000'
 fake sudo 'exit 1'
 fake apt-get 'echo apt-get was called >&2; exit 1'
-fake cc 'exit 0'
+for program in cc c++ make; do
+    fake $program 'exit 0'
+done
 fake cmake 'echo "cmake $*" >>called; exit 1'
 # pkg-config finds what has a file in the folders it is told of
 fake pkg-config 'IFS=:; for d in $PKG_CONFIG_PATH; do [ -e "$d/$2.pc" ] && exit; done; exit 1'
@@ -60,6 +62,12 @@ quickstart "$work/prefix"
 has "  apt          libuv1-dev "
 has "  dnf          libuv-devel "
 has "  conda-forge  libuv "
+
+rm "$work/bin/c++"
+quickstart "$work/prefix"
+has "  apt          build-essential libuv1-dev "
+has "  dnf          gcc-c++ libuv-devel "
+fake c++ 'exit 0'
 
 # A build that succeeds, and tests that fail and skip.
 : >"$work/prefix/lib/pkgconfig/libuv.pc"
