@@ -192,8 +192,8 @@ static bool has_source(const nrl_node *n, const char *source)
     return n && n->source && source && !strcmp(n->source, source);
 }
 
-/* {data: ddp, tensor: 2} in a file over `parallel: fsdp` in its defaults, merged: the map without the strategy that the
- * other file names, and without its options. NULL: the strategy stays. */
+/* {AXIS: NAME} in a file over {name: OTHER, OPTION: V} in its defaults, merged: the map without the strategy that the
+ * other file names for this axis, and without its options. NULL: the strategy stays. */
 static const nrl_node *without_replaced(const reading *r, const nrl_node *map, const nrl_node *word, const char *axis)
 {
     const char *from = word ? word->source : NULL;

@@ -53,7 +53,7 @@ is "restarts in the records" "$(sed -n 's/.*"restart": *\([0-9]*\).*"cause": *"\
 # ---- a restart of `resume RUN@STEP` keeps what was saved since ----
 cp -r whole_long earlier
 step=$(ls earlier/checkpoints | sed -n 's/^step-0*//p' | sort -n | head -n 1)
-"$nrl" launch -n 2 --max-restarts 1 -- resume -v earlier@"$step" train.steps=800 >out 2>err &
+"$nrl" launch -n 2 --max-restarts 1 -- resume earlier@"$step" train.steps=800 >out 2>err &
 launcher=$!
 await reached earlier $((step + 60))
 pid=$(pid_of 1)
