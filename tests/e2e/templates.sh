@@ -72,6 +72,17 @@ has out "a⟦b.⟧c⟦d .⟧"
 run 0 run other.yaml model.path=model out=filed
 has filed/config.yaml "$work/templates/own.jinja"
 
+# named by a variable, which nobody needs who samples the run
+run 0 sample filed --prompt a --chat --json --max-tokens 4
+cp out chat.out
+TEMPLATE=$work/templates/own.jinja
+export TEMPLATE
+run 0 run other.yaml model.path=model 'data.template=${env:TEMPLATE}' out=variable
+has variable/config.yaml '"${env:TEMPLATE}"'
+unset TEMPLATE
+run 0 sample variable --prompt a --chat --json --max-tokens 4
+is "answer by a template that a variable names" "$(cat out)" "$(cat chat.out)"
+
 # ---- the exported model asks as it was trained ----
 cmp -s templates/own.jinja filed/model/chat_template.jinja || is "the exported template" other "the file's"
 run 0 run run.yaml model.path=model data.template=plain out=plain
