@@ -20,6 +20,7 @@ enum { SAMPLE_METRICS = 8 }; /* of eval.samples, at most */
 static void open_trainer(run *r)
 {
     session *se = &r->session;
+    const nrl_run_services *services = se->env.services;
     const trainer_parts parts = {.work = &se->work,
                                  .updates = &se->updates,
                                  .mesh = se->mesh,
@@ -30,8 +31,8 @@ static void open_trainer(run *r)
                                  .metrics = &se->metrics,
                                  .compute = session_compute(se),
                                  .clip_norm = se->optimizer_options.clip_norm,
-                                 .checks = se->config.debug_every ? se->env.services->rank_checks : NULL,
-                                 .debug_every = se->config.debug_every,
+                                 .checks = services && se->config.debug_every ? services->rank_checks : NULL,
+                                 .debug_every = services ? se->config.debug_every : 0,
                                  .signal = se->env.signal,
                                  .hooks = se->hooks,
                                  .telemetry = se->telemetry};
@@ -111,7 +112,7 @@ static nrl_status open_all(run *r)
     open_trainer(r);
     open_saver(r);
     open_evaluator(r);
-    if (se->config.eval.samples) NRL_TRY(se->env.services->samples_open(r, &r->samples));
+    if (se->config.eval.samples && se->env.services) NRL_TRY(se->env.services->samples_open(r, &r->samples));
     metrics_listen(&r->trainer.metrics);
     NRL_TRY(session_open_loaders(se));
     NRL_TRY(open_algorithm(se));

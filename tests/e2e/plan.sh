@@ -94,6 +94,11 @@ measured=$(sed 's/.*"most_used_peak_bytes": *\([0-9]*\).*/\1/' out)
 awk -v p="$predicted" -v m="$measured" 'BEGIN { exit !(p / m > 0.9 && p / m < 1.1) }' ||
     is "peak memory of stages within 10 %" "$predicted" "$measured"
 
+# what only a run does
+run 0 plan config.yaml --as-is --machine measured.json debug.every=1 eval.every=2 checkpoint.metric=eval_exact_match \
+    'eval.samples={prompts: [{prompt: "1 + 1 =", answer: "2"}]}'
+has out "(the config)"
+
 # mistakes
 set -- plan config.yaml train.global_batch=32
 run 2 "$@" --target-tokens-per-s 1e12 --machine measured.json
