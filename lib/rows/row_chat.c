@@ -8,13 +8,23 @@
 
 /* ---- reading ---- */
 
-static const char *role_of(const char *name)
+/* share: ShareGPT's `from`. Some templates have a role `observation` of their own. */
+static const char *role_of(const char *name, bool share)
 {
-    static const char *const other[][2] = {
-        {"human", "user"}, {"gpt", "assistant"}, {"chatgpt", "assistant"}, {"bot", "assistant"}, {"model", "assistant"},
+    static const struct {
+        const char *name, *role;
+        bool share;
+    } other[] = {
+        {"human", "user", false},
+        {"gpt", "assistant", false},
+        {"chatgpt", "assistant", false},
+        {"bot", "assistant", false},
+        {"model", "assistant", false},
+        {"observation", "tool", true},
+        {"function_call", "assistant", true},
     };
     for (size_t i = 0; i < sizeof other / sizeof *other; i++)
-        if (!strcmp(other[i][0], name)) return other[i][1];
+        if (!strcmp(other[i].name, name) && (share || !other[i].share)) return other[i].role;
     return name;
 }
 
@@ -145,6 +155,39 @@ static void note_unknown(const nrl_node *node, const char *role_key, const char 
     }
 }
 
+static nrl_status add_call(arena *a, const nrl_node *call, nrl_node *list)
+{
+    const nrl_node *name = nrl_node_find(call, "name"), *arguments = nrl_node_find(call, "arguments");
+    if (!nrl_node_string(name, NULL) || !arguments)
+        return nrl_fail(NRL_ERR_DATA,
+                        "a message from 'function_call': expected {\"name\": ..., \"arguments\": ...}, or "
+                        "a list of these, as JSON");
+    nrl_node *item = node_new(a, NRL_NODE_MAP), *function = node_new(a, NRL_NODE_MAP);
+    node_append(a, function, "name", node_copy(a, name));
+    node_append(a, function, "arguments", node_copy(a, arguments));
+    node_append(a, item, "type", node_text(a, "function"));
+    node_append(a, item, "function", function);
+    node_append(a, list, NULL, item);
+    return NRL_OK;
+}
+
+/* LLaMA-Factory's ShareGPT has calls of tools as the JSON text of a message; templates read them as tool_calls. */
+static nrl_status read_calls(arena *a, nrl_message *m)
+{
+    nrl_node *calls, *node = node_new(a, NRL_NODE_MAP), *list = node_new(a, NRL_NODE_LIST);
+    NRL_TRY(json_parse(a, "function_call", m->content, m->content_size, &calls));
+    const bool is_list = nrl_node_kind(calls) == NRL_NODE_LIST;
+    for (size_t i = 0; i < (is_list ? nrl_node_size(calls) : 1); i++)
+        NRL_TRY(add_call(a, is_list ? nrl_node_at(calls, i) : calls, list));
+    node_append(a, node, "role", node_text(a, m->role));
+    node_append(a, node, "content", node_text(a, ""));
+    node_append(a, node, "tool_calls", list);
+    m->node = node;
+    m->content = "";
+    m->content_size = 0;
+    return NRL_OK;
+}
+
 static nrl_status read_message(arena *a, const nrl_node *node, data_sample *notes, nrl_message *out)
 {
     data_text text;
@@ -159,8 +202,12 @@ static nrl_status read_message(arena *a, const nrl_node *node, data_sample *note
     bool calls = nrl_node_size(nrl_node_find(node, "tool_calls")) > 0, content = is_given(node, content_key);
     text = (data_text){"", 0};
     if (content || !calls) NRL_TRY(message_text(a, node, content_key, &text));
+    *out = (nrl_message){role_of(role, share), text.text, text.size, node, NRL_MESSAGE_UNSAID, 0};
+    if (share && !strcmp(role, "function_call")) {
+        NRL_TRY(read_calls(a, out));
+        note_unknown(out->node, "role", "content", notes);
+    }
     note_unknown(node, role_key, content_key, notes);
-    *out = (nrl_message){role_of(role), text.text, text.size, node, NRL_MESSAGE_UNSAID, 0};
     return read_training(node, &out->train);
 }
 

@@ -11,7 +11,8 @@
 static const char template[] =
     "{% if tools %}tools:{{ tools | tojson }}{% endif %}{% for m in messages %}<|im_start|>{{ m.role }}:{{ m.content "
     "or '' }}"
-    "{% for c in m.tool_calls %}{{ c.name }}({{ c.arguments | tojson }}){% endfor %}<|im_end|>\n"
+    "{% for c in m.tool_calls %}{% set g = c.function or c %}{{ g.name }}({{ g.arguments | tojson }}){% endfor "
+    "%}<|im_end|>\n"
     "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant:{% endif %}{{ tail }}";
 
 static dataset_options options(fixture *f, const char *row, const char *text)
@@ -79,6 +80,31 @@ static nrl_status open_with(fixture *f, const char *variables, const chat_templa
                                "{% if add_generation_prompt %}a{% endif %}";
     const config_choice choice = {.source = "t.jinja", .options = support_json(f, variables)};
     return chat_template_open_text(test_host(), &choice, text, f->tok, out);
+}
+
+static void calls_of_llama_factory_are_tool_calls(void **state)
+{
+    fixture *f = *state;
+#define SAYS(who, what) "{\"from\": \"" who "\", \"value\": \"" what "\"}"
+    dataset_options o = options(
+        f,
+        "{\"conversations\": [" SAYS("human", "q") ", " SAYS(
+            "function_call",
+            "{\\\"name\\\": \\\"f\\\", \\\"arguments\\\": {\\\"x\\\": 1}}") ", " SAYS("observation",
+                                                                                      "r") ", " SAYS("gpt",
+                                                                                                     "a") "],"
+                                                                                                          " \"tools\": "
+                                                                                                          "\"[7]\"}\n",
+        template);
+    check(f, &o,
+          "tools:[7]<|im_start|>user:q<|im_end|>\n<|im_start|>assistant:" L "f({\"x\": 1})<|im_end|>" R
+          "\n<|im_start|>tool:r<|im_end|>\n<|im_start|>assistant:" L "a<|im_end|>" R "\n");
+    dataset *d;
+    o = options(f, "{\"conversations\": [" SAYS("human", "q") ", " SAYS("function_call", "f(1)") "]}\n", template);
+    ASSERT_FAILS(dataset_open(&o, &d), NRL_ERR_DATA, "data.jsonl:1: conversations[1]: function_call:1:1: ");
+    o = options(f, "{\"conversations\": [" SAYS("human", "q") ", " SAYS("function_call", "[{}]") "]}\n", template);
+    ASSERT_FAILS(dataset_open(&o, &d), NRL_ERR_DATA,
+                 "conversations[1]: a message from 'function_call': expected {\"name\": ...");
 }
 
 static void variables_of_the_config_reach_the_template(void **state)
@@ -291,6 +317,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(tools_and_their_calls_are_written_and_trained),
         TEST(tools_may_be_json_text_and_variables_a_map),
+        TEST(calls_of_llama_factory_are_tool_calls),
         TEST(variables_of_the_config_reach_the_template),
         TEST(tools_of_openai_pairs_reach_the_template),
         TEST(a_prompt_that_is_continued_has_the_tokens_of_generation),
