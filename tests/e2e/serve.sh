@@ -243,8 +243,9 @@ table=$(head -c $((8 + header)) $weights | tail -c $header | sed 's/.*"model.emb
 printf '\377\377\377\377' | dd of=$weights bs=1 seek=$((8 + header + table + 300 * 64 * 4)) conv=notrunc 2>dd
 served=untied/model
 start
-good='{"prompt":[70,71,72],"n":8,"max_tokens":200,"temperature":1,"seed":1}'
+good='{"prompt":[70,71,72],"max_tokens":900,"temperature":0}'
 ask completions "$good"
+has out '"finish_reason":"length"'
 sed 's/.*"choices"//' out >alone
 curl -s -m 60 -d "$good" "$url/completions" >raw &
 client=$!
