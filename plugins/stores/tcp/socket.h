@@ -26,6 +26,6 @@ enum { SOCKET_NAME = 96 };
 /* "10.0.0.1 port 29500", "all interfaces, port 29500"; false for a loopback address. */
 bool socket_own_name(int fd, char text[SOCKET_NAME]);
 void socket_peer_name(int fd, char text[SOCKET_NAME]); /* "10.0.0.1" */
-void socket_set_options(int fd);                       /* no delay, keep-alive, retransmissions at a constant interval */
+void socket_set_options(int fd); /* no delay, keep-alive, retransmissions at a constant interval */
 
 #endif
