@@ -618,12 +618,12 @@ static nrl_status check_best(session *se)
         names = list_word(&se->memory, names, name, &near);
         if (!strcmp(c->metric, name)) better = row->better;
     }
-    /* A dry run neither evaluates nor compares ranks. */
-    if ((se->config.eval.samples || se->config.debug_every) && !services && !se->env.dry_run)
+    if (!services && se->env.dry_run) return NRL_OK; /* it neither evaluates nor compares ranks */
+    if ((se->config.eval.samples || se->config.debug_every) && !services)
         return nrl_fail(NRL_ERR_CONFIG, "%s (nrl_environment.services)",
                         se->config.eval.samples ? "eval.samples: this program does not generate text"
                                                 : "debug: this program does not compare ranks");
-    if (better == unknown && se->config.eval.every && (services || !se->env.dry_run))
+    if (better == unknown && se->config.eval.every)
         return nrl_fail(NRL_ERR_CONFIG, "checkpoint.metric: '%s' is not a metric of evaluations; expected one of: %s",
                         c->metric, names);
     if (c->metric_mode != CONFIG_METRIC_AUTO)
