@@ -359,7 +359,7 @@ static const rule trl_rows[] = {
 static const trainer_default trl_defaults[] = {
     {"learning_rate", "2e-5", "sft"}, {"learning_rate", "1e-6", "dpo"}, {"learning_rate", "1e-6", "kto"},
     {"learning_rate", "1e-4", "reward"}, {"learning_rate", "5e-5", "distill"}, {"learning_rate", "1e-6", "grpo"},
-    {"num_generations", "8", "grpo"}, {"max_completion_length", "256", "grpo"}, {"max_prompt_length", "512", "grpo"},
+    {"num_generations", "8", "grpo"}, {"max_completion_length", "512", "grpo"}, {"max_prompt_length", "512", "grpo"},
     {"use_bias_correction_kl", "true", "grpo"},
     {"lmbda", "0.5", "distill"}, {"beta", "0.5", "distill"}, {"temperature", "0.9", "distill"},
     {"max_new_tokens", "128", "distill"},
@@ -616,7 +616,7 @@ static const rule axolotl_rows[] = {
     SAME("trust_remote_code", NULL),
 };
 static const trainer_default axolotl_defaults[] = {
-    {"trl.num_generations", "8", "grpo"}, {"trl.max_completion_length", "256", "grpo"},
+    {"trl.num_generations", "8", "grpo"}, {"trl.max_completion_length", "512", "grpo"},
     {"max_grad_norm", "1.0", NULL}, {"output_dir", "./model-out", NULL}, {"num_epochs", "1", NULL},
     {"lr_scheduler", "cosine", NULL}, {"sequence_len", "512", NULL}, {"seed", "42", NULL},
 };
