@@ -110,6 +110,7 @@ for option in max_tokens=64 sample_temperature=0.7 top_p=0.9 top_k=8; do
     run 2 check plain.yaml algorithm.$option
     has err "${option%=*} is set, but only steps with sampled completions use it"
 done
-run 2 run sampled.yaml out=other overwrite=true data.train_on=all
+sed 's/, "labels.*/}/' "$source/tests/data/objectives/rows.jsonl" >whole.jsonl
+run 2 run sampled.yaml out=other overwrite=true data.train=whole.jsonl data.train_on=all
 has err "data.train_on is all, so there is no prompt to continue"
 exit $failed
