@@ -67,6 +67,10 @@ static void wrong_types_are_named(void **state)
               "labels[1] is neither -100 nor the token at this position (2)");
     rows_fail(state, "{\"input_ids\": [1, 2], \"attention_mask\": [1, 0]}\n",
               "attention_mask[1] is not 1: padded rows are not supported");
+    dataset_options o =
+        support_options(*state, "data.jsonl", "{\"input_ids\": [1, 2, 3], \"labels\": [-100, -100, 3]}\n");
+    o.train_on_all = true;
+    fails(&o, NRL_ERR_DATA, "labels[1] is -100, but data.train_on: all trains every token");
 }
 
 static void preference_rows_of_openai_are_complete(void **state)
