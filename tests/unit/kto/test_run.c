@@ -140,7 +140,8 @@ static void groups_are_part_of_the_loss(void **state)
 static void without_a_kl_term_no_mismatched_answers_are_computed(void **state)
 {
     (void)state;
-    static const char *const apo[] = {"algorithm.loss=apo_zero_unpaired", "algorithm.desirable_weight=1", NULL};
+    static const char *const apo[] = {"algorithm.loss=apo_zero_unpaired", "algorithm.kl_group=8",
+                                      "algorithm.desirable_weight=1", NULL};
     curve c;
     run *r = open_run("apo", apo);
     assert_int_equal(dataset_info(r->session.train.set)->n_sides, 1);
