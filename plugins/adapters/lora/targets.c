@@ -58,8 +58,7 @@ static nrl_status targets_no_module(const targets_choice *c, const nrl_node *at,
     for (int64_t i = 0; i < m->n_others; i++)
         if (targets_ends_in(m->others[i], word))
             why = " (it is an embedding, the head, a router that is not linear in peft, or in modules_to_save: these "
-                  "have "
-                  "no adapters)";
+                  "have no adapters)";
     return nrl_fail(NRL_ERR_CONFIG,
                     "%s: %s.targets: no linear module has a name that ends in '%s'%s; those of this model: %s",
                     nrl_node_place(at), m->section, word, why, targets_names(c->memory, m));
