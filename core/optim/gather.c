@@ -178,11 +178,12 @@ static nrl_status put_together(const gathering *g, const update_unit *x, nrl_ten
 
 static nrl_status update_own(const gathering *g, const update_unit *x, nrl_tensor *received, nrl_tensor *master)
 {
+    const nrl_step_params own = updates_step_of(x->param, g->step);
     nrl_slice whole;
     nrl_tensor *before = NULL;
     NRL_TRY(put_together(g, x, received, &whole));
     if (g->u->moved) NRL_TRY(slices_copy(g->ctx, &whole, &before));
-    NRL_TRY(g->u->table->update(g->u->self, g->ctx, &whole, 1, g->step));
+    NRL_TRY(g->u->table->update(g->u->self, g->ctx, &whole, 1, &own));
     if (g->u->moved) NRL_TRY(slices_moved(g->ctx, &whole, before, g->u->moved));
     return nrl_tensor_copy(g->ctx, whole.master, master);
 }

@@ -11,6 +11,9 @@ const nrl_option optim_rows[] = {
         optim_options, lr_scale, "",
         "scale lr with the batch size: {rule: sqrt|linear, base_batch: 32} multiplies lr by train.global_batch / "
         "base_batch, or its square root"),
+    NRL_OPT_NODE(optim_options, lr_ratios, "{}",
+                 "learning rates of parameters: {PATTERN: RATIO}, such as {'*.lora_B.*': 16}, multiplies lr for those "
+                 "whose names match; the last pattern that matches counts"),
 };
 const size_t optim_n_rows = sizeof optim_rows / sizeof *optim_rows;
 

@@ -9,7 +9,8 @@ typedef struct {
     double lr;        /* the schedule's peak; as written until optim_scale_lr */
     double clip_norm; /* largest global gradient norm; 0 = no clipping */
     const nrl_node *lr_scale;
-    double lr_factor; /* by which lr was multiplied */
+    double lr_factor;          /* by which lr was multiplied */
+    const nrl_node *lr_ratios; /* {PATTERN of names of parameters: ratio} */
 } optim_options;
 
 extern const nrl_option optim_rows[];

@@ -344,8 +344,16 @@ static void expect_slice(nrl_ctx *ctx, const nrl_slice *slice, bool soon)
         nrl_tensor_expect(ctx, all[k], soon);
 }
 
+nrl_step_params updates_step_of(const nrl_param *p, const nrl_step_params *step)
+{
+    nrl_step_params own = *step;
+    own.lr *= p->lr_ratio;
+    return own;
+}
+
 nrl_status updates_one(update_plan *u, nrl_ctx *ctx, nrl_slice *slice, bool counts, const nrl_step_params *step)
 {
+    const nrl_step_params own = updates_step_of(slice->param, step);
     nrl_tensor *before = NULL;
     const bool is_watched = u->moved && counts;
     ctx_scope_begin(ctx); /* temporaries of one slice at a time */
@@ -353,22 +361,31 @@ nrl_status updates_one(update_plan *u, nrl_ctx *ctx, nrl_slice *slice, bool coun
     for (int k = 0; k < NRL_MAX_STATES; k++)
         ctx_offload_use(ctx, slice->states[k]);
     nrl_status st = is_watched ? slices_copy(ctx, slice, &before) : NRL_OK;
-    if (st == NRL_OK) st = slices_update(ctx, u->table, u->self, slice, step);
+    if (st == NRL_OK) st = slices_update(ctx, u->table, u->self, slice, &own);
     if (st == NRL_OK && is_watched) st = slices_moved(ctx, slice, before, u->moved);
     expect_slice(ctx, slice, false);
     ctx_scope_end(ctx);
     return st;
 }
 
-/* Updates slices from `first` on together, as many as GROUP_ELEMENTS allow, or one; *end is the next one. */
+static bool has_rate_of(const nrl_slice *a, const nrl_slice *b)
+{
+    return !(a->param->lr_ratio < b->param->lr_ratio || a->param->lr_ratio > b->param->lr_ratio);
+}
+
+/* Updates slices from `first` on together, those with one learning rate and as many as GROUP_ELEMENTS allow, or one;
+ * *end is the next one. */
 static nrl_status update_group(update_plan *u, nrl_ctx *ctx, nrl_slice *slices, int64_t n_slices, int64_t first,
                                const nrl_step_params *step, int64_t *end)
 {
+    const nrl_step_params own = updates_step_of(slices[first].param, step);
     int64_t n = slices[first].n;
-    for (*end = first + 1; *end < n_slices && n + slices[*end].n <= GROUP_ELEMENTS; (*end)++)
+    for (*end = first + 1; *end < n_slices && n + slices[*end].n <= GROUP_ELEMENTS; (*end)++) {
+        if (!has_rate_of(&slices[*end], &slices[first])) break;
         n += slices[*end].n;
+    }
     ctx_scope_begin(ctx);
-    nrl_status st = u->table->update(u->self, ctx, slices + first, *end - first, step);
+    nrl_status st = u->table->update(u->self, ctx, slices + first, *end - first, &own);
     ctx_scope_end(ctx);
     return st;
 }

@@ -88,6 +88,8 @@ nrl_tensor **updates_tensor(nrl_slice *s, int k); /* of UPDATES_GRAD .. */
  * updates_release is called after a failure, too. */
 nrl_status updates_view(nrl_ctx *ctx, const nrl_slice *s, int64_t at, int64_t n, int64_t block, nrl_slice *out);
 void updates_release(nrl_ctx *ctx, nrl_slice *views);
+/* The step of a parameter, with its learning rate (optimizer.lr_ratios). */
+nrl_step_params updates_step_of(const nrl_param *p, const nrl_step_params *step);
 /* Updates one slice, inside a scope of its own. [step] */
 nrl_status updates_one(update_plan *u, nrl_ctx *ctx, nrl_slice *slice, bool counts, const nrl_step_params *step);
 

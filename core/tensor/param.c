@@ -116,6 +116,7 @@ void param_init(nrl_param *p, nrl_part *part, const char *name, int n_dims, cons
         p->numel *= dims[i];
     }
     p->whole = p->numel;
+    p->lr_ratio = 1;
 }
 
 /* A slot may be flat or have the parameter's shape; operations see [dims[0], rest] or 1 x n. */

@@ -23,6 +23,7 @@ struct nrl_param {
     bool unadapted, unquantized; /* of nrl_param_spec */
     uint32_t init;               /* nrl_init of model.h */
     double init_scale;
+    double lr_ratio; /* of optimizer.lr_ratios; 1 = none */
     uint32_t tp;
     int32_t expert;                         /* from 1; 0 = none */
     int32_t index;                          /* in the model's list */

@@ -130,6 +130,36 @@ static nrl_status choose_trained(session *se)
     return model_n_trained(m) ? NRL_OK : nrl_fail(NRL_ERR_CONFIG, "train.freeze: nothing is left to train");
 }
 
+/* optimizer.lr_ratios */
+static nrl_status set_lr_ratios(session *se)
+{
+    const nrl_node *map = se->optimizer_options.lr_ratios;
+    model *m = se->model;
+    if (nrl_node_kind(map) > NRL_NODE_NULL && nrl_node_kind(map) != NRL_NODE_MAP)
+        return nrl_fail(NRL_ERR_CONFIG, "%s: optimizer.lr_ratios: expected a map {PATTERN: RATIO}",
+                        nrl_node_place(map));
+    for (size_t k = 0; k < nrl_node_size(map); k++) {
+        const char *pattern = nrl_node_key(map, k), *place = nrl_node_place(nrl_node_at(map, k)), *trained = "";
+        const double ratio = nrl_node_f64(nrl_node_at(map, k), -1);
+        bool any = false;
+        if (!(ratio > 0 && ratio <= 1e6))
+            return nrl_fail(NRL_ERR_CONFIG, "%s: optimizer.lr_ratios: '%s': expected a number above 0 and at most 1e6",
+                            place, pattern);
+        for (int32_t i = 0; i < m->n_params; i++) {
+            nrl_param *p = m->params[i];
+            if (!p->trained) continue;
+            trained = p->name;
+            if (fnmatch(pattern, p->name, 0)) continue;
+            p->lr_ratio = ratio;
+            any = true;
+        }
+        if (!any)
+            return nrl_fail(NRL_ERR_CONFIG, "%s: optimizer.lr_ratios: '%s' matches no trained parameter, such as %s",
+                            place, pattern, trained);
+    }
+    return NRL_OK;
+}
+
 nrl_status session_open_model(session *se)
 {
     const nrl_node *config;
@@ -146,6 +176,7 @@ nrl_status session_open_model(session *se)
                                se->algorithm->plugin.name));
     NRL_TRY(choose_trained(se));
     NRL_TRY(open_adapter(se));
+    NRL_TRY(set_lr_ratios(se));
     const nrl_param *head = se->model->head.weight;
     if (se->origin.rows && !head->trained && session_is_rank0(se))
         nrl_warn("the new rows of the vocabulary are not trained: %s %s",
