@@ -72,6 +72,14 @@ sed -i 's/"truncate": false, //; s/"factor": 2.0/"attention_factor": 2.0, &/' od
 run 2 export odd bad --format gguf
 has err "YaRN with an explicit attention_factor or mscale"
 
+# llama.cpp has the scaling of Llama 3.1 as a tensor alone. Without a config of nrl it is refused, not ignored.
+sed '1s/{/{"rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 32},/' \
+    model/config.json >odd/config.json
+round_trip odd llama3
+mkdir foreign && sed 's/nrl\.config/nrl.xonfig/' llama3.gguf/model.gguf >foreign/model.gguf
+run 2 sample foreign --prompt "Hi"
+has err "cannot derive the config: rotary scaling is not supported"
+
 # A matrix of all experts of a layer is one tensor of the file, and comes back as one for each expert.
 experts=$source/tests/data/experts
 round_trip "$experts/mixtral" mixtral
