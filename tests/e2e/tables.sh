@@ -35,6 +35,10 @@ printf 'messages,id\n"[{""role"": ""user"", ""content"": ""a""}, {""role"": ""as
 run 0 check "$config" data.train=chat.csv data.eval= eval.every=0 train.global_batch=1
 has out "messages"
 has err "keys that are not used: 'id'"
+printf 'prompt,completion\nan answer, the city\nWhat is the name of the city? ,the city\n' >merged.csv
+run 0 check "$config" data.train=merged.csv data.eval= eval.every=0 train.global_batch=2
+has err "merged.csv: 1 of 2 rows have a token that spans the end of the prompt and the beginning of the answer"
+has err "(first: line 3)"
 printf 'prompt,completion\n42,7\n' >numbers.csv
 run 0 check "$config" data.train=numbers.csv data.eval= eval.every=0 train.global_batch=1
 
