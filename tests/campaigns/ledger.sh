@@ -12,6 +12,7 @@ echo '{"id": "all", "slots": 2}' >build/tests/processors.json
 cat >bin/ctest <<'SH'
 #!/bin/sh
 echo "$NRL_TEST_CPU" >>calls
+[ -z "$NRL_CAMPAIGN_LEDGER" ] || { echo "the ledger of the campaign reaches its tests"; exit 1; }
 n=$(wc -l <calls)
 [ ! -e dies ] || [ "$(cat dies)" != "$n" ] || { kill -9 "$PPID"; exit 1; }
 [ ! -e breaks ] || [ "$(cat breaks)" != "$n" ] || {
