@@ -46,7 +46,8 @@ ranks 2 ddp 1e-5 parallel=ddp
 build "$source/tests/abi/delegating" delegating 1
 run 0 run config.yaml out=delegated "plugins=[$work/short_conv/plugins, $work/delegating/plugins]" backend=delegating
 losses delegated/metrics.jsonl >other.txt
-losses plain/metrics.jsonl | cmp - other.txt || is "losses of the delegate" others "the same"
+run 0 run config.yaml out=defaults 'backend={name: cpu}' # the delegate, which has the options' defaults
+losses defaults/metrics.jsonl | cmp - other.txt || is "losses of the delegate" others "the same"
 run 1 run config.yaml out=refused "plugins=[$work/short_conv/plugins, $work/delegating/plugins]" backend=lacking
 has err "cannot train this model on backend 'lacking'"
 has err "has no op '"

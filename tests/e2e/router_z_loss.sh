@@ -31,7 +31,8 @@ $one_thread_yaml
 YAML
     step_values "$golden/z_loss.json" >want.txt
     run 0 run config.yaml out=one overwrite=true
-    near_recorded one $exact # of float64
+    # Of float64. The gradient of gpt_oss has norm 10 and the rate is high: a step enlarges what rounding did before it.
+    near_recorded one $([ $family = gpt_oss ] && echo 3e-6 || echo $exact)
     step_values one/metrics.jsonl >alone.txt
     run 0 run config.yaml out=again train.activation_checkpointing=all overwrite=true
     is "values with recomputed layers of $family" "$(step_values again/metrics.jsonl)" "$(cat alone.txt)"

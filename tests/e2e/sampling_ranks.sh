@@ -77,7 +77,7 @@ is "bytes sent for 24 tokens instead of 2" "$(cat many)" "$(cat few)"
 is "more bytes than without a text" "$([ "$(cat few)" -gt "$(cat without)" ] && echo more)" more
 is "losses after a text" "$(cat losses)" "$(cat untouched)"
 is "warnings" "$(grep -c "generation gathers each unit" warned)" 0
-sent 24 "backend={name: cpu, threads: 1, memory_limit: 64MiB}" >always
+sent 24 backend.memory_limit=64MiB >always
 is "more bytes with a gather for each token" "$([ "$(cat always)" -gt $((2 * $(cat many))) ] && echo more)" more
 is "losses after a text" "$(cat losses)" "$(cat untouched)"
 is "warnings of two texts" "$(grep -c "generation gathers each unit" warned)" 1
