@@ -342,10 +342,14 @@ static nrl_node *text_node(arena *a, const char *text)
     return node_text(a, text ? text : "");
 }
 
-static nrl_node *value_node(arena *a, const nrl_option *row, const void *from)
+/* `given`: whether the config has a value. */
+static nrl_node *value_node(arena *a, const nrl_option *row, const void *from, bool given)
 {
     const nrl_node *node;
     const char *text;
+    /* a number that is unset without a default, which is stored as 0 and may be out of range */
+    if ((row->type == NRL_TYPE_INT || row->type == NRL_TYPE_F64) && !given && row->initial && !*row->initial)
+        return node_new(a, NRL_NODE_NULL);
     switch ((nrl_type)row->type) {
     case NRL_TYPE_INT:
         return node_int(a, *(const int64_t *)from);
@@ -372,7 +376,7 @@ void options_resolve(arena *a, const nrl_node *node, const option_part *parts, s
         for (size_t i = 0; i < parts[p].n_rows; i++) {
             const nrl_option *row = option_row(parts[p].rows, i, parts[p].stride);
             const nrl_node *given = nrl_node_find(node, row->name);
-            nrl_node *value = value_node(a, row, (const char *)parts[p].out + row->offset);
+            nrl_node *value = value_node(a, row, (const char *)parts[p].out + row->offset, is_given(given));
             const bool is_path = row->type == NRL_TYPE_PATH && is_given(given) && option_text(given);
             if (given && given->secret)
                 value = is_path ? config_path_node(a, given, option_text(given)) : node_copy(a, given);

@@ -125,7 +125,12 @@ static nrl_status count_epoch(data_plan *p)
         if (wanted > INT32_MAX)
             return nrl_fail(NRL_ERR_CONFIG, "data: the weights give an epoch of %.3g samples; expected at most %d",
                             wanted, INT32_MAX);
-        p->n_epoch += epoch_examples(p, &entry);
+        const int64_t n = epoch_examples(p, &entry);
+        if (!n && entry.n && entry.weight > 0)
+            return nrl_fail(NRL_ERR_CONFIG,
+                            "data.train: weight %g of %s takes none of its %" PRId64 " samples, expected at least %.3g",
+                            entry.weight, entry.path, entry.n, 0.5 / (double)entry.n);
+        p->n_epoch += n;
     }
     p->n_steps = p->o.drop_last ? p->n_epoch / g : (p->n_epoch + g - 1) / g;
     if (p->n_steps) return NRL_OK;

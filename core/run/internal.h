@@ -35,6 +35,9 @@ state_parts run_state(run *r);
 /* Emits the plan, unless the run is quiet, and warns about odd settings. (plan.c) */
 void run_log_plan(run *r);
 
+/* Ends the run if the last eval.early_stop evaluations did not improve, also those before a resume. (train.c) */
+void run_stop_early(run *r);
+
 /* Every public call returns through this function, which reports an error to the other ranks. (run.c) */
 nrl_status run_end_call(run *r, nrl_status st);
 

@@ -154,6 +154,7 @@ static nrl_status open_all(run *r)
     if (session_is_rank0(se)) NRL_TRY(out_mark(se)); /* until here only empty files and directories were created */
     if (session_is_rank0(se)) NRL_TRY(out_write_config(se));
     run_log_plan(r);
+    run_stop_early(r);
     if (r->trainer.parts.checks) NRL_TRY(r->trainer.parts.checks->group(&r->trainer));
     trainer_begin(&r->trainer);
     r->saver.last_save_time = clock_seconds();

@@ -19,12 +19,19 @@ static double eta(const run *r, const nrl_run_event *e)
     return done > 0 && left >= 0 ? elapsed / (double)done * (double)left : -1;
 }
 
+void run_stop_early(run *r)
+{
+    const int64_t limit = r->session.config.eval.early_stop;
+    if (limit && r->trainer.progress.evals_without_best >= limit)
+        trainer_stop(&r->trainer, "evaluations did not improve (eval.early_stop)");
+}
+
 /* By eval.every: evaluates, logs the record, remembers a new best, and calls the hook; ends the run after
  * eval.early_stop evaluations without a best one. */
 static nrl_status evaluate_due(run *r)
 {
     session *se = &r->session;
-    const int64_t every = se->config.eval.every, early_stop = se->config.eval.early_stop;
+    const int64_t every = se->config.eval.every;
     run_progress *p = &r->trainer.progress;
     const char *metric = se->config.checkpoint.metric;
     const value_list *v = &r->evaluator.values;
@@ -35,8 +42,7 @@ static nrl_status evaluate_due(run *r)
     if (r->samples) NRL_TRY(se->env.services->samples_make(r->samples, r));
     telemetry_record(&r->telemetry, NRL_RECORD_EVAL, p->step, -1, v->list, v->n, NULL, 0);
     if (se->n_evals || strcmp(metric, "eval_loss")) NRL_TRY(best_judge(p, v, metric, se->best_is_largest));
-    if (early_stop && p->evals_without_best >= early_stop)
-        trainer_stop(&r->trainer, "evaluations did not improve (eval.early_stop)");
+    run_stop_early(r);
     nrl_run_event e = {.kind = NRL_EVENT_EVAL,
                        .step = p->step,
                        .loss = se->n_evals ? v->list[0].value : NAN,
@@ -83,6 +89,12 @@ static nrl_status take_step(run *r, nrl_run_event *e, bool *done)
     const session_data *source = se->later.loader ? &se->later : &se->train;
     data_step data;
     step_input in = {.data = &data, .began = clock_seconds()};
+    int32_t stops = r->trainer.stop_reason != NULL; /* decided by rank 0 */
+    if (se->algorithm->rollout) {                   /* nothing is generated for a step that will not begin */
+        NRL_TRY(mesh_broadcast(se->mesh, "stop", 0, &stops, sizeof stops));
+        *done = stops;
+        if (*done) return NRL_OK;
+    }
     if (se->env.step) *se->env.step = step + 1;
     ctx_phase_set(se->ctx, NRL_PHASE_DATA);
     const struct nrl_run_streams *streams = se->stream && source == &se->train ? se->env.services->streams : NULL;
@@ -191,7 +203,8 @@ static nrl_status finish(run *r)
                         (long long)p->step, scales ? "gradient" : "loss or gradient",
                         scales ? "try a smaller `init` of train.loss_scale, or more steps, in which the scale decreases"
                                : "the initial weights already give such numbers");
-    if (p->far_steps) /* a run too short for ten such steps, or one that diverged at its end */
+    if (p->far_steps && r->session.config.train.diverge_factor >
+                            0) /* a run too short for ten such steps, or one that diverged at its end */
         return nrl_fail(NRL_ERR_DIVERGED,
                         "cannot finish: the last %lld step%s had a loss above %g times the first loss, %g\n"
                         "hint: try a lower optimizer.lr or a longer warm-up; train.diverge_factor: 0 disables this "
@@ -202,6 +215,10 @@ static nrl_status finish(run *r)
     /* OUT/model, by checkpoint.export. */
     if (c->export != CONFIG_EXPORT_NONE) {
         bool best = c->export == CONFIG_EXPORT_BEST;
+        if (best && !p->best_step && !p->evals_without_best) {
+            nrl_warn("the last step is exported instead of the best one, because the run ended before an evaluation");
+            best = false;
+        }
         int64_t step = best ? p->best_step : p->step;
         const char *path = arena_printf(&r->session.memory, "%s/model", r->session.config.out);
         const char *which =

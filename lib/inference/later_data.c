@@ -4,6 +4,7 @@
  * checkpoints aside when a run continues from an earlier one.
  */
 #include "inference/later_data.h"
+#include "inference/measures.h"
 #include "inference/stream.h"
 #include "base/json.h"
 #include "config/rules.h"
@@ -77,8 +78,8 @@ static char *make_aside(const char *out, int64_t step)
     return NULL;
 }
 
-/* A run that continues from one of its own earlier checkpoints must not mix the later ones with those to come: they are
- * moved to where nothing counts or removes them. */
+/* A run that continues from one of its own earlier checkpoints, chosen or because later ones are damaged, must not mix
+ * the later ones with those to come: they are moved to where nothing counts or removes them. */
 static nrl_status leave_later(run *r)
 {
     const char *out = r->session.config.out;
@@ -115,6 +116,6 @@ nrl_status later_resumed(nrl_run *r, const char *dir)
     if (st != NRL_OK) nrl_add_context("cannot resume from %s", dir);
     if (st == NRL_OK) st = restore_data(se, r->trainer.progress.step, checkpoint_node(c, "data"), dir);
     checkpoint_close(c);
-    bool is_chosen = strcmp(se->config.resume, "auto") != 0;
-    return st == NRL_OK && is_chosen && nrl_mesh_rank(se->mesh) == 0 ? leave_later(r) : st;
+    measures_expect(r, r->trainer.progress.step);
+    return st == NRL_OK && nrl_mesh_rank(se->mesh) == 0 ? leave_later(r) : st;
 }

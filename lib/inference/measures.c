@@ -117,6 +117,11 @@ measures *measures_of(nrl_run *r)
     return r->measured;
 }
 
+void measures_expect(nrl_run *r, int64_t step)
+{
+    r->trainer.measures_update = (step + 1) % SELDOM == 0 || step + 1 == r->session.total_steps;
+}
+
 nrl_status measures_add(nrl_run *r, nrl_run_event *e)
 {
     session *se = &r->session;
@@ -154,7 +159,7 @@ nrl_status measures_add(nrl_run *r, nrl_run_event *e)
     const double share = use ? use->read(use->self) : NAN;
     if (!isnan(share)) values_add(v, "device_percent", "%", 100 * share);
     if (is_due) NRL_TRY(add_norms(r, v));
-    r->trainer.measures_update = (e->step + 1) % SELDOM == 0 || e->step + 1 == se->total_steps;
+    measures_expect(r, e->step);
     r->trainer.moved = NAN;
     if (is_due && nrl_mesh_world(se->mesh) > 1) NRL_TRY(add_ranks(r, v, step_s, comm_s));
     nrl_status st = leaks_look(r, e);

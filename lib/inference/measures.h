@@ -24,6 +24,9 @@ typedef struct {
 } measures;
 measures *measures_of(nrl_run *run);
 
+/* Called after step `step`: the update of the next one is measured if its record will have update_norm. */
+void measures_expect(nrl_run *run, int64_t step);
+
 /* nrl_run_services.measure */
 nrl_status measures_add(nrl_run *run, nrl_run_event *step);
 

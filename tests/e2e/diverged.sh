@@ -28,6 +28,8 @@ has err "10 steps in a row were above 100 times the first loss, 6.2"
 run 3 "$@" optimizer.lr=10 train.epochs=0 train.steps=8 out=short schedule=constant
 has err "cannot finish: the last "
 [ ! -e short/model ] || is "weights of a short run that diverged" exported absent
+run 0 resume short train.diverge_factor=0 # as the message says
+has out "exported   short/model"
 run 0 "$@" optimizer.lr=10 train.epochs=0 train.steps=8 out=off schedule=constant train.diverge_factor=0
 has out "exported   off/model"
 

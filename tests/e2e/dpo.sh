@@ -63,6 +63,7 @@ has out "step 4"
 # losses without a reference open none; a mixture has two terms
 for loss in simpo cpo orpo "[sigmoid,sft]"; do
     run 0 run "$source/configs/dpo.yaml" out=free overwrite=true train.epochs=1 "algorithm.loss=$loss" "$one_thread"
+    run 0 resume free # the config that the run wrote
 done
 run 2 check "$source/configs/dpo.yaml" algorithm.label_smoothing=0.1
 has err "losses that use it: cdpo"

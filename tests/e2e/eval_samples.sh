@@ -68,6 +68,10 @@ done
 # checkpoint.metric may use its metrics
 run 0 run run.yaml out=best checkpoint.metric=eval_exact_match checkpoint.export=best eval.early_stop=1
 has out "best eval_exact_match"
+for change in checkpoint.export=best eval.early_stop=1; do
+    run 2 check run.yaml out=none data.eval= $change
+    has err "checkpoint.metric: eval_loss requires data.eval, and ${change%=*}"
+done
 
 # a checker in a script
 cat >check.lua <<'L'

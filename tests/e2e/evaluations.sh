@@ -25,6 +25,20 @@ run 0 run run.yaml data.eval=eval.jsonl 'eval={every: 2, early_stop: 3}' optimiz
 is "steps before the resume" "$(steps cut)" 6
 run 0 resume cut train.steps=100
 has out "stopping after step 8"
+run 0 resume cut # it is still stopped
+is "steps after a resume of a run that stopped early" "$(steps cut)" 8
+run 0 resume cut eval.early_stop=4
+is "steps with a larger limit" "$(steps cut)" 10
+# A run that ends before an evaluation has no best step.
+cat >stop.lua <<'LUA'
+local nrl = require "nrl"
+local run = nrl.open(nrl.config "run.yaml")
+run:on("step", function() run:stop() end)
+run:train()
+LUA
+run 0 run stop.lua data.eval=eval.jsonl eval.every=4 checkpoint.export=best train.steps=8 out=before
+has err "the last step is exported instead of the best one"
+is "exported step" "$(sed -n 's/.*"exported_step": *\([0-9]*\).*/\1/p' before/metrics.jsonl)" 1
 
 # While it gets better it goes on, and the best is the newest.
 run 0 run run.yaml data.eval=train.jsonl "$with_eval" train.steps=12 checkpoint.keep=1 out=better

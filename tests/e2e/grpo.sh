@@ -145,6 +145,26 @@ for from in several two; do
     near_losses later "a run that was resumed among several steps of $from"
     rm -r later
 done
+# A stop in the middle of a batch, and before the last step that needs its completions; a config that the run wrote is read
+# again; a state that is too long for a manifest.
+cat >stop.lua <<'LUA'
+local nrl = require "nrl"
+local run = nrl.open(nrl.config "c1.yaml")
+run:on("step", function(e) if e.step == tonumber(os.getenv "STEPS") then run:stop() end end)
+run:train()
+LUA
+for stop in 1 3 4; do
+    STEPS=$stop run 0 run stop.lua out=later $several
+    is "saved steps" "$(ls later/checkpoints)" step-0000000$stop
+    STEPS=20 run 0 run stop.lua out=later resume=auto $several
+    is "losses after a stop at step $stop" "$(values later loss)" "$(values several loss)"
+    rm -rf later
+done
+run 0 run c1.yaml out=later $several train.steps=5 'algorithm={name: grpo, reward: '"$data/grpo/reward.lua"', group_size: 32, max_tokens: 40}' \
+    algorithm.num_iterations=2 checkpoint.every=5
+has later/checkpoints/step-00000005/manifest.json '"rollout": '
+lacks later/checkpoints/step-00000005/manifest.json '"rollout": ['
+run 0 resume later train.steps=8
 run 0 run c1.yaml out=sequence $several algorithm.importance_sampling=sequence
 run 0 launch -n 2 -- run c1.yaml out=two overwrite=true $several algorithm.importance_sampling=sequence parallel=fsdp
 values sequence loss >losses

@@ -23,6 +23,8 @@ set -- 'data.train=[big.jsonl, small.jsonl]' 'data.mix={power: 0.5, even: true}'
 run 0 check "$config" "$@" data.eval= eval.every=0
 has out "big.jsonl: 80 samples, 67 per epoch, 4.02 per step"
 has out "small.jsonl: 20 samples, 33 per epoch, 1.98 per step"
+run 2 check "$config" 'data.train=[big.jsonl, {path: small.jsonl, weight: 0.02}]' data.eval= eval.every=0
+has err "weight 0.02 of small.jsonl takes none of its 20 samples, expected at least 0.025"
 run 2 check "$config" data.mix=0.5 data.eval= eval.every=0
 has err "data.mix"
 run 2 check "$config" 'data.mix={powr: 0.5}' data.eval= eval.every=0

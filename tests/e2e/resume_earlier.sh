@@ -52,8 +52,10 @@ run 5 resume damaged
 run 0 resume damaged@4
 has out "after step 4 of 6"
 damage damaged/checkpoints/step-00000006
-run 0 resume damaged checkpoint.fallback=previous
-has out "after step 4 of 6"
+run 0 resume damaged checkpoint.fallback=previous train.steps=5 checkpoint.keep=1
+has out "after step 4 of 5"
+[ -d damaged/checkpoints/step-00000005 ] || is "what was saved after a fallback" "$(ls damaged/checkpoints)" step-00000005
+[ -d damaged/checkpoints/after-00000004.1/step-00000006 ] || is "the damaged checkpoint" "$(ls damaged/checkpoints)" "moved aside"
 
 # a run of a script: the command to type
 cat >run.lua <<L

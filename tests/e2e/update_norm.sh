@@ -13,6 +13,9 @@ steps() { column "$1" update_norm | sed 's/ .*//' | tr '\n' ' '; }
 
 run 0 run run.yaml $common "$sgd" out=sgd
 is "records with a norm" "$(steps sgd)" "10 20 21 "
+run 0 run run.yaml $common "$sgd" out=cut checkpoint.every=9 train.steps=9
+run 0 resume cut train.steps=12
+is "records with a norm after a resume" "$(steps cut)" "9 10 12 "
 column sgd grad_norm | sed -n '10p;20p;21p' | awk '{ printf "%.9g\n", 0.01 * $2 }' >want
 column sgd update_norm | sed 's/.* //' >found
 near found want 3 2e-5 # f32 weights round what they add

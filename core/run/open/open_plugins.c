@@ -50,7 +50,7 @@ static void fill_script_algorithm(session *se, const nrl_algorithm *table, void 
 
 static void fill_plugin_algorithm(session *se)
 {
-    const config_component *c = &se->config.algorithm;
+    config_component *c = &se->config.algorithm;
     const plugin *p;
     void *options = NULL;
     const size_t before = se->problems->n;
@@ -74,6 +74,10 @@ static void fill_plugin_algorithm(session *se)
         if (a->instance_metrics) own->metrics = a->instance_metrics(se->algorithm_self);
         own->tokenwise &= !a->couples || !a->couples(se->algorithm_self);
         se->algorithm = own;
+        if (!refers || reference_is_needed(own)) return;
+        for (size_t i = 0; i < reference_n_rows; i++) /* options that this instance does not have */
+            c->resolved = node_without(&se->memory, c->resolved, reference_rows[i].name);
+        node_set(&se->memory, se->config.resolved, "algorithm", c->resolved);
     }
 }
 
@@ -601,8 +605,8 @@ static nrl_status check_best(session *se)
     suggestion near = {.word = c->metric};
     const uint32_t unknown = UINT32_MAX, n_terms = (uint32_t)se->model->n_terms; /* these have no row */
     uint32_t better = strcmp(c->metric, names) ? unknown : NRL_BETTER_SMALLER;
-    for (size_t k = 0; k < (data->n_evals ? data->n_evals : 1); k++) {
-        const char *set = data->n_evals ? data->evals[k].name : "";
+    for (size_t k = 0; k < data->n_evals; k++) {
+        const char *set = data->evals[k].name;
         for (uint32_t i = *set ? 0 : 1; i <= n_terms + se->metrics.n; i++) { /* 0: the loss of a set */
             const nrl_metric *row = i > n_terms ? se->metrics.list[i - n_terms - 1].row : NULL;
             const char *word = row ? row->name : i ? se->model->terms[i - 1].name : "loss";
@@ -623,6 +627,11 @@ static nrl_status check_best(session *se)
         return nrl_fail(NRL_ERR_CONFIG, "%s (nrl_environment.services)",
                         se->config.eval.samples ? "eval.samples: this program does not generate text"
                                                 : "debug: this program does not compare ranks");
+    if (!data->n_evals && se->config.eval.every && !strcmp(c->metric, "eval_loss") &&
+        (c->export == CONFIG_EXPORT_BEST || se->config.eval.early_stop))
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "checkpoint.metric: eval_loss requires data.eval, and %s compares it; expected one of: %s",
+                        c->export == CONFIG_EXPORT_BEST ? "checkpoint.export: best" : "eval.early_stop", names);
     if (better == unknown && se->config.eval.every)
         return nrl_fail(NRL_ERR_CONFIG, "checkpoint.metric: '%s' is not a metric of evaluations; expected one of: %s",
                         c->metric, names);

@@ -70,7 +70,13 @@ nrl_status state_add(const state_parts *s, arena *a, checkpoint_writer *w)
     if (tr->script_state) checkpoint_add_node(w, "script", node_text(a, tr->script_state));
     if (p->step && p->judged_step == p->step && isfinite(p->judged)) checkpoint_set_metric(w, p->judged);
     if (walk->algorithm->state) {
-        nrl_state_io v = {.a = a, .into = node_new(a, NRL_NODE_MAP)};
+        nrl_state_io v = {.a = a,
+                          .into = node_new(a, NRL_NODE_MAP),
+                          .writer = w,
+                          .same_on_all_ranks = true,
+                          .rank = nrl_mesh_rank(tr->parts.mesh),
+                          .world = nrl_mesh_world(tr->parts.mesh),
+                          .owner = "algorithm"};
         NRL_TRY(walk->algorithm->state(walk->algorithm_self, &v));
         checkpoint_add_node(w, "algorithm", v.into);
     }
@@ -134,7 +140,10 @@ static nrl_status restore_algorithm(const state_parts *s, const work *w, checkpo
     if (!w->algorithm->state) return NRL_OK;
     nrl_state_io v = {.from = checkpoint_node(c, "algorithm"),
                       .may_lack = s->mismatch_warns,
-                      .rank = nrl_mesh_rank(s->trainer->parts.mesh)};
+                      .saved = c,
+                      .rank = nrl_mesh_rank(s->trainer->parts.mesh),
+                      .world = nrl_mesh_world(s->trainer->parts.mesh),
+                      .owner = "algorithm"};
     return w->algorithm->state(w->algorithm_self, &v);
 }
 

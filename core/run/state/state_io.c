@@ -28,9 +28,45 @@ static bool read_i64(const nrl_node *node, int64_t *value)
     return nrl_node_kind(node) == NRL_NODE_INT;
 }
 
+/* The entry of a tensor is named OWNER/NAME, such as "parallel/residual", because plugins of two kinds may use the same
+ * name. */
+static checkpoint_tensor entry_of(const nrl_state_io *v, arena *a, const char *name, nrl_dtype dtype, int64_t n)
+{
+    return (checkpoint_tensor){.name = arena_printf(a, "%s/%s", v->owner, name),
+                               .slot = FORMAT_RANK_SLOT,
+                               .dtype = dtype,
+                               .n_dims = 1,
+                               .dims = {n}};
+}
+
+/* Numbers that are too many for a manifest are an entry of rank 0's file; the map has their number instead of a list.
+ */
+enum { LONG_LIST = 4096 };
+
+static nrl_status io_entry(nrl_state_io *v, const char *name, void *numbers, nrl_dtype dtype, int64_t n)
+{
+    arena a = {0};
+    bool found = true;
+    const checkpoint_tensor c = entry_of(v, &a, name, dtype, n);
+    const layout_shard whole = piece_of_whole(1, c.dims);
+    nrl_status st = NRL_OK;
+    if (v->saved)
+        st = checkpoint_read_rank(v->saved, 0, &c, numbers, &found);
+    else if (v->rank == 0)
+        checkpoint_add_tensor(v->writer, &c, &whole, numbers);
+    arena_free(&a);
+    return st != NRL_OK || found ? st : nrl_fail(NRL_ERR_CORRUPT, "the checkpoint has no state '%s'", name);
+}
+
 /* Saves or restores a list of n numbers: `reals`, or `integers` if that is NULL. */
 static nrl_status io_numbers(nrl_state_io *v, const char *name, double *reals, int64_t *integers, int64_t n)
 {
+    void *numbers = reals ? (void *)reals : integers;
+    const nrl_dtype dtype = reals ? NRL_DTYPE_F64 : NRL_DTYPE_I64;
+    if (v->into && v->writer && v->same_on_all_ranks && n > LONG_LIST) {
+        node_set(v->a, v->into, name, node_int(v->a, n));
+        return io_entry(v, name, numbers, dtype, n);
+    }
     if (v->into) {
         const size_t count = (size_t)n, room = node_room(count, 0) + count * node_room(0, 0);
         NRL_TRY(arena_reserve(v->a, room + node_room(1, strlen(name)), name));
@@ -45,6 +81,8 @@ static nrl_status io_numbers(nrl_state_io *v, const char *name, double *reals, i
         if (!v->rank) nrl_warn("the checkpoint has no state '%s': it begins anew", name);
         return NRL_OK;
     }
+    if (nrl_node_kind(list) == NRL_NODE_INT && nrl_node_int(list, 0) == n && v->saved)
+        return io_entry(v, name, numbers, dtype, n);
     if (nrl_node_kind(list) != NRL_NODE_LIST)
         return nrl_fail(NRL_ERR_CORRUPT, "the checkpoint has no state '%s'", name);
     if ((int64_t)nrl_node_size(list) != n)
@@ -97,12 +135,7 @@ nrl_status nrl_state_io_tensor(nrl_state_io *v, nrl_ctx *ctx, const char *name, 
     nrl_status st = NRL_OK;
     *found = false;
     if (v->writer || v->saved) {
-        /* The name is OWNER/NAME, such as "parallel/residual", because plugins of two kinds may use the same name. */
-        checkpoint_tensor c = {.name = arena_printf(&a, "%s/%s", v->owner, name),
-                               .slot = FORMAT_RANK_SLOT,
-                               .dtype = nrl_tensor_dtype(t),
-                               .n_dims = 1,
-                               .dims = {nrl_tensor_numel(t)}};
+        const checkpoint_tensor c = entry_of(v, &a, name, nrl_tensor_dtype(t), nrl_tensor_numel(t));
         st = v->writer ? save_tensor(v, ctx, &c, t) : load_tensor(v, ctx, &c, t, found);
     }
     arena_free(&a);

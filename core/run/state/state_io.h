@@ -17,9 +17,11 @@ struct nrl_state_io {
     bool may_lack;        /* single values may be missing from `from`, because the checkpoint was saved with other
                              settings: they stay as they are, with a warning */
 
-    /* For tensors of this rank. If both are NULL, no tensor is saved or found. */
+    /* For tensors of this rank, and for long lists of numbers that are the same on all ranks. If both are NULL, no
+     * tensor is saved or found, and lists of any length are in the map. */
     checkpoint_writer *writer; /* while saving */
     checkpoint *saved;         /* while restoring */
+    bool same_on_all_ranks;
     int32_t rank, world;
     const char *owner; /* prefix of the tensors' names, such as "parallel" */
 };
