@@ -83,6 +83,24 @@ has err "cannot derive the config: rotary scaling is not supported"
 # A matrix of all experts of a layer is one tensor of the file, and comes back as one for each expert.
 experts=$source/tests/data/experts
 round_trip "$experts/mixtral" mixtral
+
+# A config without the keys that have the defaults of transformers, as the published ones of Gemma 3.
+cat >defaults.json <<'JSON'
+{"model_type": "gemma3_text", "architectures": ["Gemma3ForCausalLM"], "hidden_size": 32, "intermediate_size": 64,
+ "num_hidden_layers": 2, "num_attention_heads": 8, "vocab_size": 512}
+JSON
+run 0 run "$source/configs/sft.yaml" "$one_thread" train.steps=1 train.epochs=0 schedule=constant optimizer.lr=0 data.eval= eval.every=0 \
+    "model={config: defaults.json, tokenizer: $source/configs/models/tiny-tokenizer}" checkpoint.every=0 out=defaults
+round_trip defaults/model defaults
+# number KEY TYPE: of 4 bytes, which follow the key and its type in the file; TYPE as of od
+number() {
+    at=$(grep -abo "gemma3.$1" defaults.gguf/model.gguf | head -n 1 | cut -d: -f1)
+    od -An -t"$2" -j $((at + ${#1} + 11)) -N 4 defaults.gguf/model.gguf | tr -d ' '
+}
+is "key and value heads" "$(number attention.head_count_kv u4)" 4
+is "width of heads" "$(number attention.key_length u4)" 256
+is "context" "$(number context_length u4)" 131072
+is "epsilon" "$(number attention.layer_norm_rms_epsilon f4)" 1e-06
 grep -aq 'blk.1.ffn_down_exps.weight' mixtral.gguf/model.gguf || is "tensors of experts" none some
 mkdir olmoe && cp "$experts/olmoe/model.safetensors" olmoe
 grep -v clip_qkv "$experts/olmoe/config.json" >olmoe/config.json

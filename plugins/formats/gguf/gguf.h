@@ -64,6 +64,9 @@ typedef struct {
     uint32_t window;                   /* if absent in config.json */
     uint32_t period;                   /* layers whose last one has no window; 0 = llama.cpp computes no window */
     uint32_t layers_of_27b;            /* of the model whose attention is scaled by the width, not by head_dim */
+    /* If absent in config.json, as in transformers: 0 = the number of heads, width / heads, not written, 1e-6. */
+    int64_t kv_heads, head_dim, positions;
+    double eps;
     double theta, local_theta;  /* if absent in config.json, 0 = 10000; local: of layers with a window, 0 = theta */
     bool is_gpt2;               /* keys and names of GPT-2; matrices are [in, out] in Hugging Face files */
     bool has_experts;           /* every layer has a mixture of experts */
@@ -75,6 +78,9 @@ typedef struct {
 /* NRL_ERR_CONFIG: no architecture for this model_type. */
 nrl_status gguf_find_architecture(const nrl_node *config, const gguf_architecture **out);
 const gguf_architecture *gguf_architecture_named(const char *name); /* NULL: unknown */
+
+/* Adds the sizes that transformers has for absent keys, which published configs leave out. */
+void gguf_complete(const gguf_architecture *arch, arena *a, nrl_node *config);
 
 /* Puts the metadata of the model. NRL_ERR_CONFIG if GGUF or llama.cpp cannot express the config. */
 nrl_status gguf_describe(const gguf_architecture *arch, const nrl_node *config, gguf_metadata *m);

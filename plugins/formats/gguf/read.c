@@ -234,7 +234,9 @@ static nrl_status read_config(gguf_reader *r)
         r->config = config;
         r->text = mem_alloc(own->n + 1);
         memcpy(r->text, own->value, own->n);
-        return gguf_find_architecture(config, &r->arch);
+        NRL_TRY(gguf_find_architecture(config, &r->arch));
+        gguf_complete(r->arch, &r->memory, config);
+        return NRL_OK;
     }
     if (!arch || arch->type != GGUF_STRING) return damaged(r, "the file has no general.architecture");
     r->arch = gguf_architecture_named(arena_strndup(&r->memory, (const char *)arch->value, arch->n));

@@ -263,8 +263,9 @@ static nrl_status put_template(vocab *v, const nrl_format_write *what, gguf_meta
         NRL_TRY(file_read(path, MAX_FILE, &text, &size));
         jinja = text;
     }
-    if (nrl_node_kind(node) == NRL_NODE_LIST) /* {"name", "template"} maps; "default" comes first */
-        node = nrl_node_find(nrl_node_at(node, 0), "template");
+    for (size_t i = 0; nrl_node_kind(node) == NRL_NODE_LIST && i < nrl_node_size(node) && !jinja; i++)
+        if (!strcmp(nrl_node_string(nrl_node_find(nrl_node_at(node, i), "name"), ""), "default"))
+            jinja = nrl_node_string(nrl_node_find(nrl_node_at(node, i), "template"), NULL);
     if (!jinja) jinja = nrl_node_string(node, NULL);
     if (jinja) gguf_put_text(m, "tokenizer.chat_template", jinja, strlen(jinja));
     free(text);
@@ -288,8 +289,11 @@ static nrl_status put_all(vocab *v, const nrl_format_write *what, const nrl_node
     put_special(v, config, "eos", "tokenizer.ggml.eos_token_id", m);
     put_special(v, config, "pad", "tokenizer.ggml.padding_token_id", m);
     put_special(v, config, "unk", "tokenizer.ggml.unknown_token_id", m);
+    /* Only these classes of transformers read add_bos_token beside a tokenizer.json. */
+    const char *class = nrl_node_string(nrl_node_find(v->settings, "tokenizer_class"), "");
+    const bool reads = !strncmp(class, "Llama", 5) || !strncmp(class, "CodeLlama", 9) || !strncmp(class, "Gemma", 5);
     gguf_put_bool(m, "tokenizer.ggml.add_bos_token",
-                  nrl_node_bool(nrl_node_find(v->settings, "add_bos_token"),
+                  nrl_node_bool(reads ? nrl_node_find(v->settings, "add_bos_token") : NULL,
                                 begins_with_special(nrl_node_find(v->root, "post_processor"))));
     return put_template(v, what, m);
 }

@@ -293,6 +293,7 @@ static nrl_status begin(gguf_writer *w, const nrl_format_write *what, gguf_metad
     NRL_TRY(json_parse(&w->memory, "config.json", what->config, what->config_size, &config));
     w->config = config;
     NRL_TRY(gguf_find_architecture(config, &w->arch));
+    gguf_complete(w->arch, &w->memory, config);
     NRL_TRY(plan_tensors(w, what, wanted));
     NRL_TRY(gguf_describe(w->arch, config, m));
     gguf_put_u32(m, "general.alignment", GGUF_ALIGNMENT);

@@ -92,10 +92,11 @@ static nrl_status replace_regex(bpe_scratch *s, mapped_text *t, const normal_ste
 {
     text_buffer *b = other_side(s, t);
     size_t at = 0, begin, end;
-    bool found = true;
-    while (at < t->size) {
-        NRL_TRY(regex_find(step->pattern, &s->matches, t->text, t->size, at, &begin, &end, &found));
+    bool found = true, follows = false;
+    while (t->size) { /* also at the end, where a match may be empty */
+        NRL_TRY(regex_find(step->pattern, &s->matches, t->text, t->size, at, follows, &begin, &end, &found));
         if (!found) break;
+        follows = true;
         copy(b, t, at, begin);
         if (b->n + step->content_size > s->most) return fail_growth(s);
         text_buffer_put(b, step->content, step->content_size, origin(t, begin));

@@ -125,6 +125,8 @@ static const char *const wanted[] = {"added_tokens_decoder",
                                      "sep_token",
                                      "cls_token",
                                      "mask_token",
+                                     "additional_special_tokens",
+                                     "extra_special_tokens",
                                      "add_bos_token",
                                      "add_eos_token",
                                      "chat_template",
@@ -283,7 +285,7 @@ static nrl_status open_path(bpe_tokenizer *tok, const char *path, bool is_folder
     }
     NRL_TRY(added_index(tok));
     NRL_TRY(read_template(tok, &c));
-    return roles_fill(tok, &c, complete);
+    return roles_fill(tok, &c, complete, is_json);
 }
 
 static const char *folder_of(bpe_tokenizer *tok, const char *path, bool is_folder)

@@ -7,6 +7,8 @@
 #include "base/buffer.h"
 #include "unicode.h"
 #include <pcre2.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 struct regex {
@@ -27,6 +29,8 @@ enum { MATCH_LIMIT = 10000000, DEPTH_LIMIT = 100000, HEAP_LIMIT_KIB = 64 * 1024 
 
 #define HEX "0-9a-fA-F"
 
+enum { GROUPS = 256 }; /* in each other; PCRE2 allows 250 */
+
 /* The replacement of \s, \w, \h and, outside of a class, of their opposites; NULL for other
  * escapes. */
 static const char *rewritten(char escape, bool in_class)
@@ -46,17 +50,89 @@ static bool is_set_algebra(const char *pattern, size_t size, size_t i)
     return (pattern[i] == '[' && next != ':') || (pattern[i] == '&' && next == '&');
 }
 
+/* The pattern as written so far, and where its last atom begins. */
+typedef struct {
+    buffer *out;
+    size_t atom;
+    size_t groups[GROUPS], n_groups; /* where the open ones begin */
+} rewriting;
+
+/* Bytes of the braces at `text` and what is in them; 0 if there are none. */
+static size_t braces(const char *text, size_t size)
+{
+    const char *stop = size && *text == '{' ? memchr(text, '}', size) : NULL;
+    return stop ? (size_t)(stop - text) + 1 : 0;
+}
+
+/* Since 10.40 \p{Han} means Script_Extensions in PCRE2, as \p{scx:Han}; it means the script in Oniguruma. */
+static bool is_script(const char *name, size_t size)
+{
+    char pattern[64];
+    int code;
+    PCRE2_SIZE at;
+    if (size < 3 || size > 40 || memchr(name, ':', size)) return false;
+    snprintf(pattern, sizeof pattern, "\\p{sc:%.*s}", (int)size, name);
+    pcre2_code *compiled = pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED, PCRE2_UTF, &code, &at, NULL);
+    pcre2_code_free(compiled);
+    return compiled;
+}
+
+/* Writes the escape at `text`, which begins with a backslash, and returns its size. */
+static size_t rewrite_escape(buffer *out, const char *text, size_t size, bool in_class)
+{
+    const char *other = rewritten(text[1], in_class);
+    const size_t n = strchr("pPx", text[1]) ? braces(text + 2, size - 2) : 0;
+    const bool negates = n > 2 && text[3] == '^';
+    if (other) {
+        buffer_puts(out, other);
+    } else if (n > 2 && text[1] != 'x' && is_script(text + 3 + negates, n - 2 - negates)) {
+        buffer_add(out, text, 3 + negates);
+        buffer_puts(out, "sc:");
+        buffer_add(out, text + 3 + negates, n - 1 - negates);
+    } else {
+        buffer_add(out, text, 2 + n);
+    }
+    return 2 + n;
+}
+
+/* Whether the braces hold a number of repetitions: {3}, {1,3}, {1,} or {,3}. */
+static bool is_interval(const char *text, size_t n)
+{
+    static const char digits[] = "0123456789";
+    if (n < 3) return false;
+    const char *end = text + n - 1, *at = text + 1 + strspn(text + 1, digits);
+    return at == end || (*at == ',' && n > 3 && at + 1 + strspn(at + 1, digits) == end);
+}
+
+static void put_interval(buffer *out, const char *text, size_t n)
+{
+    buffer_puts(out, text[1] == ',' ? "{0" : "{"); /* before 10.43 PCRE2 reads {,3} as plain characters */
+    buffer_add(out, text + 1, n - 1);
+}
+
+/* X{1,3}+ repeats X{1,3} in Oniguruma, and does not give back what it matched in PCRE2. */
+static void repeat_interval(rewriting *r, const char *interval, size_t n)
+{
+    const size_t size = r->out->size - r->atom;
+    char *atom = mem_printf("%.*s", (int)size, r->out->text + r->atom);
+    r->out->size = r->atom;
+    buffer_puts(r->out, "(?:");
+    buffer_puts(r->out, atom);
+    put_interval(r->out, interval, n);
+    buffer_puts(r->out, ")+");
+    free(atom);
+}
+
 static nrl_status rewrite(const char *pattern, size_t size, buffer *out)
 {
     bool in_class = false;
-    for (size_t i = 0; i < size; i++) {
-        char c = pattern[i];
+    rewriting r = {.out = out};
+    for (size_t i = 0, n; i < size; i += n) {
+        const char c = pattern[i];
+        n = 1;
         if (c == '\\' && i + 1 < size) {
-            const char *other = rewritten(pattern[++i], in_class);
-            if (other)
-                buffer_puts(out, other);
-            else
-                buffer_add(out, pattern + i - 1, 2);
+            if (!in_class) r.atom = out->size;
+            n = rewrite_escape(out, pattern + i, size - i, in_class);
             continue;
         }
         if (in_class && is_set_algebra(pattern, size, i))
@@ -64,15 +140,29 @@ static nrl_status rewrite(const char *pattern, size_t size, buffer *out)
                             size < 200 ? (int)size : 200, pattern);
         if (c == '[' && in_class) { /* [:name:] has a bracket of its own */
             const char *stop = text_find(pattern + i, size - i, ":]", 2);
-            size_t n = stop ? (size_t)(stop - pattern) + 2 - i : 1;
+            n = stop ? (size_t)(stop - pattern) + 2 - i : 1;
             buffer_add(out, pattern + i, n);
-            i += n - 1;
             continue;
         }
-        if (c == '[')
-            in_class = true;
-        else if (c == ']')
+        const size_t interval = in_class ? 0 : braces(pattern + i, size - i);
+        if (is_interval(pattern + i, interval)) {
+            n = interval;
+            if (i + n < size && pattern[i + n] == '+' && out->size)
+                repeat_interval(&r, pattern + i, n++);
+            else
+                put_interval(out, pattern + i, n);
+            continue;
+        }
+        if (c == ']') {
             in_class = false;
+        } else if (!in_class) {
+            in_class = c == '[';
+            if (c == '(' && r.n_groups < GROUPS) r.groups[r.n_groups++] = out->size;
+            if (c == ')' && r.n_groups)
+                r.atom = r.groups[--r.n_groups];
+            else if (!strchr("*+?", c))
+                r.atom = out->size;
+        }
         buffer_add(out, &c, 1);
     }
     return NRL_OK;
@@ -123,14 +213,22 @@ void regex_matches_free(void *matches)
     pcre2_match_data_free(matches);
 }
 
-nrl_status regex_find(const regex *r, void **matches, const char *text, size_t size, size_t from, size_t *begin,
-                      size_t *end, bool *found)
+nrl_status regex_find(const regex *r, void **matches, const char *text, size_t size, size_t from, bool follows,
+                      size_t *begin, size_t *end, bool *found)
 {
+    const uint32_t options = PCRE2_NO_UTF_CHECK;
+    const size_t last = from;
+    int rc;
     if (!*matches) *matches = pcre2_match_data_create(1, NULL);
-    uint32_t options = PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY;
-    int rc = pcre2_match(r->code, (PCRE2_SPTR)text, size, from, options, *matches, r->limits);
-    if (rc == PCRE2_ERROR_JIT_STACKLIMIT)
-        rc = pcre2_match(r->code, (PCRE2_SPTR)text, size, from, options | PCRE2_NO_JIT, *matches, r->limits);
+    for (bool again = true; again;) {
+        rc = pcre2_match(r->code, (PCRE2_SPTR)text, size, from, options, *matches, r->limits);
+        if (rc == PCRE2_ERROR_JIT_STACKLIMIT)
+            rc = pcre2_match(r->code, (PCRE2_SPTR)text, size, from, options | PCRE2_NO_JIT, *matches, r->limits);
+        const PCRE2_SIZE *at = pcre2_get_ovector_pointer(*matches);
+        again = rc >= 0 && follows && at[1] == last && from < size;
+        for (from += again; again && from < size && ((unsigned char)text[from] & 0xc0) == 0x80;)
+            from++;
+    }
     *found = rc >= 0;
     if (rc == PCRE2_ERROR_NOMATCH) return NRL_OK;
     if (rc < 0)
@@ -141,5 +239,6 @@ nrl_status regex_find(const regex *r, void **matches, const char *text, size_t s
     const PCRE2_SIZE *at = pcre2_get_ovector_pointer(*matches);
     *begin = at[0];
     *end = at[1];
+    *found = !follows || at[1] > last;
     return NRL_OK;
 }

@@ -17,7 +17,8 @@ typedef struct {
 
 /* Adds tokens that only these files define, as AutoTokenizer does. */
 nrl_status roles_add_tokens(bpe_tokenizer *tok, const companions *c);
-/* Fills bos, eos, pad, unk, and if `around`, add_bos_token and add_eos_token. */
-nrl_status roles_fill(bpe_tokenizer *tok, const companions *c, bool around);
+/* Fills bos, eos, pad, unk, and if `around`, add_bos_token and add_eos_token. `has_processor`: the tokenizer's own file
+ * can say what it adds. */
+nrl_status roles_fill(bpe_tokenizer *tok, const companions *c, bool around, bool has_processor);
 
 #endif

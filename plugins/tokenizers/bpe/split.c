@@ -18,12 +18,12 @@ void spans_push(spans *s, size_t begin, size_t end)
     s->at[s->n++] = (span){(uint32_t)begin, (uint32_t)end};
 }
 
-/* Collects the matches and the text between them, in order, as words. */
+/* Collects the matches and the text between them, in order, as words. An empty match only separates. */
 typedef struct {
     spans *out;
     split_behavior behavior;
-    bool invert, any, last_match; /* any: there was an earlier part; last_match: whether it was a match */
-    bool pending;                 /* KEEP_WITH_NEXT: a match is joined with what follows */
+    bool invert, any, last_match, last_empty; /* any: there was an earlier part; the others are of this part */
+    bool pending;                             /* KEEP_WITH_NEXT: a match is joined with what follows */
     size_t pending_begin, pending_end;
 } joiner;
 
@@ -49,14 +49,14 @@ static void join_with_next(joiner *j, size_t begin, size_t end, bool match)
 
 static void join(joiner *j, size_t begin, size_t end, bool match)
 {
-    if (begin == end) return;
+    if (begin == end && !match) return;
     if (j->invert) match = !match;
     switch (j->behavior) {
     case KEEP_REMOVED:
         if (!match) spans_push(j->out, begin, end);
         break;
     case KEEP_WITH_PREVIOUS:
-        if (match && j->any && !j->last_match)
+        if (match && j->any && !j->last_match && !j->last_empty)
             extend_last(j, begin, end);
         else
             spans_push(j->out, begin, end);
@@ -75,6 +75,7 @@ static void join(joiner *j, size_t begin, size_t end, bool match)
     }
     j->any = true;
     j->last_match = match;
+    j->last_empty = begin == end;
 }
 
 static bool char_matches(split_kind kind, int32_t c)
@@ -113,14 +114,14 @@ static bool find_word(const char *text, size_t size, size_t *begin, size_t *end)
     return *end > *begin;
 }
 
-/* The next match at or after *begin. */
-static nrl_status find(const split_step *step, bpe_scratch *s, const char *text, size_t size, size_t *begin,
-                       size_t *end, bool *found)
+/* The next match at or after *begin. `follows`: another one ended there. */
+static nrl_status find(const split_step *step, bpe_scratch *s, const char *text, size_t size, bool follows,
+                       size_t *begin, size_t *end, bool *found)
 {
     const char *p;
     switch (step->kind) {
     case SPLIT_REGEX:
-        return regex_find(step->pattern, &s->matches, text, size, *begin, begin, end, found);
+        return regex_find(step->pattern, &s->matches, text, size, *begin, follows, begin, end, found);
     case SPLIT_TEXT:
         p = text_find(text + *begin, size - *begin, step->text, step->text_size);
         *found = p && step->text_size;
@@ -140,10 +141,12 @@ static nrl_status split_by_matches(const split_step *step, bpe_scratch *s, const
     joiner j = {.out = &s->next, .behavior = step->behavior, .invert = step->invert};
     const char *word = text + w.begin;
     size_t size = w.end - w.begin, at = 0;
+    bool follows = false;
     while (at < size) {
         size_t begin = at, end = size;
         bool found;
-        NRL_TRY(find(step, s, word, size, &begin, &end, &found));
+        NRL_TRY(find(step, s, word, size, follows, &begin, &end, &found));
+        follows = found;
         if (!found) begin = size;
         join(&j, w.begin + at, w.begin + begin, false);
         if (found) join(&j, w.begin + begin, w.begin + end, true);

@@ -53,8 +53,13 @@ static tokenizer *open_with_tokens(const char *dir, const tokenizer *bare, bool 
     buffer_puts(&b, "}");
     write_file(dir, "added_tokens.json", b.text);
     buffer_free(&b);
-    buffer_print(&b, "{\"bos_token\": \"<x>\", \"eos_token\": \"</x>\", \"add_bos_token\": %s}",
+    buffer_print(&b,
+                 "{\"tokenizer_class\": \"LlamaTokenizerFast\", \"bos_token\": \"<x>\", \"eos_token\": \"</x>\", "
+                 "\"add_bos_token\": %s, \"additional_special_tokens\": [",
                  adds_bos ? "true" : "false");
+    for (int i = 0; i < N_ADDED; i++)
+        buffer_print(&b, "%s\"%s\"", i ? ", " : "", added[i]);
+    buffer_puts(&b, "]}");
     write_file(dir, "tokenizer_config.json", b.text);
     buffer_free(&b);
     return open_or_fail(dir);

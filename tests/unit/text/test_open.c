@@ -52,7 +52,8 @@ static void the_config_names_the_roles(void **state)
     folder f = {0};
     put(&f, "tokenizer.json", small_json);
     put(&f, "tokenizer_config.json",
-        "{\"bos_token\": \"<s>\", \"eos_token\": {\"content\": \"</s>\"}, \"add_bos_token\": true,"
+        "{\"tokenizer_class\": \"LlamaTokenizer\", \"bos_token\": \"<s>\", \"eos_token\": {\"content\": \"</s>\"}, "
+        "\"add_bos_token\": true,"
         " \"model_max_length\": 1000000000000000019884624838656, \"chat_template\": \"{{ x }}\","
         " \"added_tokens_decoder\": {\"6\": {\"content\": \"<pad>\", \"special\": true}}, "
         "\"pad_token\": \"<pad>\"}");
@@ -73,6 +74,35 @@ static void the_config_names_the_roles(void **state)
     free(got);
     tokenizer_close(tok);
     remove_all(&f);
+}
+
+/* As in transformers: words of the vocabulary that a file calls special are cut out of texts, the entries of
+ * added_tokens.json are special only if a file calls them so, and most classes do not read add_bos_token. */
+static void special_tokens_are_those_that_files_name(void **state)
+{
+    (void)state;
+    static const char *const configs[] = {
+        "{\"eos_token\": \"ab\", \"bos_token\": \"<s>\", \"add_bos_token\": true}",
+        "{\"additional_special_tokens\": [{\"content\": \"ab\", \"lstrip\": false}, \"<x>\"]}",
+        "{\"extra_special_tokens\": {\"image_token\": \"ab\"}}"};
+    for (int i = 0; i < 3; i++) {
+        folder f = {0};
+        put(&f, "tokenizer.json",
+            "{\"model\": {\"vocab\": {\"<s>\": 0, \"a\": 1, \"b\": 2, \"ab\": 3, \"aa\": 4}, \"merges\": [\"a a\"]}, "
+            "\"added_tokens\": [{\"id\": 0, \"content\": \"<s>\", \"special\": true}]}");
+        put(&f, "added_tokens.json", "{\"<x>\": 5}");
+        put(&f, "tokenizer_config.json", configs[i]);
+        tokenizer *tok = open_or_fail(f.path);
+        assert_encodes(tok, "aab<x>", "1 3 5"); /* not 4 2 */
+        char *got = encode_text(tok, "b", 1, NRL_ENCODE_ADD_SPECIAL), *text;
+        assert_string_equal(got, "2");
+        free(got);
+        assert_int_equal(tokenizer_decode(tok, (int32_t[]){2, 5, 3}, 3, true, &text, NULL), NRL_OK);
+        assert_string_equal(text, i == 1 ? "b" : "b <x>");
+        free(text);
+        tokenizer_close(tok);
+        remove_all(&f);
+    }
 }
 
 static void a_role_that_nobody_names_stays_empty(void **state)
@@ -143,8 +173,11 @@ static void broken_companions_are_named(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_config_names_the_roles),  cmocka_unit_test(a_role_that_nobody_names_stays_empty),
-        cmocka_unit_test(the_hash_follows_every_file), cmocka_unit_test(a_pair_opens_with_and_without_a_version_line),
+        cmocka_unit_test(the_config_names_the_roles),
+        cmocka_unit_test(special_tokens_are_those_that_files_name),
+        cmocka_unit_test(a_role_that_nobody_names_stays_empty),
+        cmocka_unit_test(the_hash_follows_every_file),
+        cmocka_unit_test(a_pair_opens_with_and_without_a_version_line),
         cmocka_unit_test(broken_companions_are_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -75,7 +75,7 @@ static void compare(const char *pattern, void (*scan)(const char *, size_t, span
         words.n = 0;
         scan(text, size, &words);
         for (size_t k = 0; k < words.n; k++, at = end) {
-            assert_int_equal(regex_find(r, &matches, text, size, at, &begin, &end, &found), NRL_OK);
+            assert_int_equal(regex_find(r, &matches, text, size, at, false, &begin, &end, &found), NRL_OK);
             if (!found || begin != words.at[k].begin || end != words.at[k].end)
                 fail_msg("text %d '%.*s': word %zu", i, (int)size, text, k);
         }

@@ -310,6 +310,43 @@ static void a_pattern_that_explodes_is_an_error_not_a_hang(void **state)
     tokenizer_close(tok);
 }
 
+/* The ids are those of tokenizers 0.23, which uses Oniguruma: an empty match separates, {1,2}+ repeats, \p{Han} is the
+ * script alone. */
+static void patterns_split_as_in_oniguruma(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *pattern, *behavior, *invert, *text, *ids;
+    } cases[] = {
+        {"(?=(\\\\d{3})+(?!\\\\d))", "Isolated", "false", "1234", "0 5"},
+        {"(?=(\\\\d{3})+(?!\\\\d))", "MergedWithPrevious", "true", "1234a1", "0 5 10"},
+        {"\\\\d*", "Removed", "false", "ab12a\xe3\x80\x82", "7 8 7 11"},
+        {"|b", "MergedWithNext", "false", "ab", "7 8"},
+        {"(?<=a)", "Contiguous", "false", "aba1", "7 8 7 0"},
+        {"\\\\d{1,2}+", "Isolated", "false", "1234ab", "6 9"},
+        {"(?:a|\\\\d){,2}+", "Isolated", "false", "a1234b", "7 6 8"},
+        {"\\\\p{Han}+|\\\\P{Han}+", "Isolated", "false",
+         "a\xe3\x80\x82"
+         "ab",
+         "12 9"},
+        {"\\\\x{61}+", "Isolated", "false", "ab", "7 8"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char *json = mem_printf(
+            "{\"model\": {\"vocab\": {\"1\": 0, \"2\": 1, \"3\": 2, \"4\": 3, \"23\": 4, \"234\": 5, \"1234\": 6, "
+            "\"a\": 7, "
+            "\"b\": 8, \"ab\": 9, \"a1\": 10, \"\xe3\x80\x82\": 11, \"a\xe3\x80\x82\": 12}, \"merges\": [\"2 3\", \"23 "
+            "4\", "
+            "\"1 234\", \"a b\", \"a 1\", \"a \xe3\x80\x82\"]}, \"pre_tokenizer\": {\"type\": \"Split\", \"pattern\": "
+            "{\"Regex\": \"%s\"}, \"behavior\": \"%s\", \"invert\": %s}}",
+            cases[i].pattern, cases[i].behavior, cases[i].invert);
+        tokenizer *tok = open_text_or_fail(json);
+        assert_encodes(tok, cases[i].text, cases[i].ids);
+        tokenizer_close(tok);
+        free(json);
+    }
+}
+
 /* One replacement makes much of little, of a text or at every match of a pattern; and there may be many. */
 static void a_normalizer_that_grows_is_an_error(void **state)
 {
@@ -383,6 +420,7 @@ int main(void)
         cmocka_unit_test(hostile_models_are_refused_with_the_reason),
         cmocka_unit_test(unknown_components_are_named),
         cmocka_unit_test(a_pattern_that_explodes_is_an_error_not_a_hang),
+        cmocka_unit_test(patterns_split_as_in_oniguruma),
         cmocka_unit_test(a_normalizer_that_grows_is_an_error),
         cmocka_unit_test(sentencepiece_rubbish_is_refused),
         cmocka_unit_test(gaps_between_ids_are_fine),
