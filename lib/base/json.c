@@ -3,7 +3,9 @@
  * The only file that uses jansson. Nodes from JSON have a source but no line.
  */
 #include "base/json.h"
+#include "base/buffer.h"
 #include "base/file.h"
+#include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <math.h>
@@ -16,7 +18,6 @@
 typedef struct {
     arena *a;
     const char *source;
-    bool reals; /* integers were read as doubles */
 } reader;
 
 static nrl_node *convert(const reader *r, const json_t *j, const char *key, nrl_node *parent);
@@ -29,8 +30,6 @@ static nrl_node *convert_scalar(const reader *r, const json_t *j)
     case JSON_INTEGER:
         return node_int(r->a, json_integer_value(j));
     case JSON_REAL:
-        if (r->reals && fabs(json_real_value(j)) < 0x1p53 && json_real_value(j) == trunc(json_real_value(j)))
-            return node_int(r->a, (int64_t)json_real_value(j));
         return node_f64(r->a, json_real_value(j));
     case JSON_TRUE:
         return node_bool(r->a, true);
@@ -120,6 +119,42 @@ static nrl_status json_mistake(const char *source, int64_t line, int64_t column,
                     strcmp(found, "end of file") ? found : "the end");
 }
 
+static bool is_wide(const char *digits, size_t n)
+{
+    char copy[32] = {0};
+    if (n >= sizeof copy) return true;
+    memcpy(copy, digits, n);
+    errno = 0;
+    (void)strtoll(copy, NULL, 10);
+    return errno == ERANGE;
+}
+
+/* The text with ".0" after each integer that needs more than 64 bits, such as 1e30 written out, which is a real then.
+ */
+static void mark_reals(const char *text, size_t size, buffer *out)
+{
+    size_t copied = 0;
+    for (size_t i = 0; i < size; i++) {
+        const size_t begin = i;
+        if (text[i] == '"') {
+            for (i++; i < size && text[i] != '"'; i++)
+                i += text[i] == '\\';
+            continue;
+        }
+        while (i < size && text[i] && strchr("+-.0123456789eE", text[i]))
+            i++;
+        const size_t n = i - begin;
+        i -= n > 0; /* its last character */
+        if (!n || memchr(text + begin, '.', n) || memchr(text + begin, 'e', n) || memchr(text + begin, 'E', n) ||
+            !is_wide(text + begin, n))
+            continue;
+        buffer_add(out, text + copied, i + 1 - copied);
+        buffer_puts(out, ".0");
+        copied = i + 1;
+    }
+    buffer_add(out, text + copied, size - copied);
+}
+
 nrl_status json_parse_at(arena *a, const char *source, int64_t line, int64_t column, const char *text, size_t size,
                          nrl_node **out)
 {
@@ -129,9 +164,13 @@ nrl_status json_parse_at(arena *a, const char *source, int64_t line, int64_t col
     lacks_memory = false;
     const size_t flags = JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL;
     json_t *j = json_loadb(text, size, flags, &error);
-    /* One integer needs more than 64 bits, such as 1e30 written out. */
-    bool reals = !j && json_error_code(&error) == json_error_numeric_overflow;
-    if (reals) j = json_loadb(text, size, flags | JSON_DECODE_INT_AS_REAL, &error);
+    if (!j && json_error_code(&error) == json_error_numeric_overflow) {
+        buffer marked = {.what = source};
+        mark_reals(text, size, &marked);
+        lacks_memory = buffer_check(&marked) != NRL_OK;
+        if (!lacks_memory) j = json_loadb(marked.text, marked.size, flags, &error);
+        buffer_free(&marked);
+    }
     if (!j && lacks_memory)
         return nrl_fail(NRL_ERR_MEMORY, "cannot parse %s: out of memory for %zu bytes of JSON", source, size);
     if (!j) {
@@ -139,7 +178,7 @@ nrl_status json_parse_at(arena *a, const char *source, int64_t line, int64_t col
         return json_mistake(source, line - 1 + error.line, first + (error.column > 0 ? error.column : 1), error.text);
     }
     nrl_status st = arena_reserve(a, tree_room(j, 0), source);
-    if (st == NRL_OK) *out = convert(&(reader){a, source, reals}, j, NULL, NULL);
+    if (st == NRL_OK) *out = convert(&(reader){a, source}, j, NULL, NULL);
     json_decref(j);
     return st;
 }

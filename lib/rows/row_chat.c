@@ -279,17 +279,26 @@ nrl_status data_read_chat_options(arena *a, const data_schema *s, const nrl_node
 
 /* ---- the common prompt of two answers ---- */
 
-/* Tool calls are part of a message like its text. */
-static bool same_calls(const nrl_node *x, const nrl_node *y)
+/* Whether y has the keys of x with the same values: tool calls, reasoning and other keys are part of a message like its
+ * text. A null and an empty list are no value: tables write them for absent keys. */
+static bool has_keys(const nrl_node *x, const nrl_node *y)
 {
-    const nrl_node *a = nrl_node_find(x, "tool_calls"), *b = nrl_node_find(y, "tool_calls");
-    if (!nrl_node_size(a) && !nrl_node_size(b)) return true;
-    if (!a || !b) return false;
-    char *p = json_write(a, 0), *q = json_write(b, 0);
-    bool same = !strcmp(p, q);
-    free(p);
-    free(q);
-    return same;
+    static const char *const compared[] = {"role", "content", "from", "value"};
+    for (size_t i = 0; i < nrl_node_size(x); i++) {
+        const char *key = nrl_node_key(x, i);
+        const nrl_node *a = nrl_node_at(x, i), *b = nrl_node_find(y, key);
+        bool skips = nrl_node_kind(a) == NRL_NODE_NULL || (nrl_node_kind(a) == NRL_NODE_LIST && !nrl_node_size(a));
+        for (size_t k = 0; k < sizeof compared / sizeof *compared; k++)
+            skips |= !strcmp(key, compared[k]);
+        if (skips) continue;
+        if (!b) return false;
+        char *p = json_write(a, 0), *q = json_write(b, 0);
+        const bool same = !strcmp(p, q);
+        free(p);
+        free(q);
+        if (!same) return false;
+    }
+    return true;
 }
 
 size_t data_common_messages(data_messages chosen, data_messages rejected)
@@ -298,7 +307,8 @@ size_t data_common_messages(data_messages chosen, data_messages rejected)
     for (; n < chosen.n && n < rejected.n; n++) {
         const nrl_message *x = &chosen.items[n], *y = &rejected.items[n];
         if (strcmp(x->role, y->role) || x->content_size != y->content_size ||
-            memcmp(x->content, y->content, x->content_size) != 0 || !same_calls(x->node, y->node))
+            memcmp(x->content, y->content, x->content_size) != 0 || !has_keys(x->node, y->node) ||
+            !has_keys(y->node, x->node))
             break;
     }
     return n;

@@ -161,12 +161,18 @@ static void an_integer_beyond_64_bits_is_a_double(void **state)
     arena a = {0};
     nrl_node *map;
     (void)state;
-    const char text[] = "{\"max\": 1000000000000000019884624838656, \"n\": 7, \"x\": 0.5}";
+    const char text[] = "{\"max\": 1000000000000000019884624838656, \"n\": 7, \"x\": 0.5, \"one\": 1.0, "
+                        "\"large\": 9007199254740993, \"\\\"99999999999999999999\": -9223372036854775808, "
+                        "\"least\": -9223372036854775809}";
     assert_int_equal(json_parse(&a, "it", text, strlen(text), &map), NRL_OK);
     assert_true(nrl_node_f64(nrl_node_find(map, "max"), 0) == 1e30);
     assert_int_equal(nrl_node_kind(nrl_node_find(map, "n")), NRL_NODE_INT);
     assert_int_equal(nrl_node_int(nrl_node_find(map, "n"), 0), 7);
     assert_true(nrl_node_f64(nrl_node_find(map, "x"), 0) == 0.5);
+    assert_int_equal(nrl_node_kind(nrl_node_find(map, "one")), NRL_NODE_FLOAT);
+    assert_true(nrl_node_int(nrl_node_find(map, "large"), 0) == 9007199254740993);
+    assert_true(nrl_node_int(nrl_node_find(map, "\"99999999999999999999"), 0) == INT64_MIN);
+    assert_true(nrl_node_f64(nrl_node_find(map, "least"), 0) == -0x1p63);
     arena_free(&a);
 }
 

@@ -288,6 +288,23 @@ static void identical_answers_are_counted_and_empty_ones_left_out(void **state)
     dataset_close(d);
 }
 
+/* Other keys of a message are part of it, and a null is as good as none. */
+static void answers_may_differ_in_other_keys(void **state)
+{
+    dataset_options o = support_options(*state, "data.jsonl",
+                                        "{\"chosen\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": "
+                                        "\"assistant\", \"thought\": \"x\", \"content\": "
+                                        "\"b\"}], \"rejected\": [{\"role\": \"user\", \"name\": null, \"content\": "
+                                        "\"a\"}, {\"role\": \"assistant\", \"thought\": "
+                                        "\"y\", \"content\": \"b\"}]}\n");
+    o.pairs = true;
+    dataset *d = support_open(&o);
+    assert_int_equal(dataset_info(d)->identical, 0);
+    assert_int_equal(dataset_info(d)->empty, 0);
+    assert_int_equal(dataset_info(d)->n_examples, 1);
+    dataset_close(d);
+}
+
 static void overlong_pairs_are_dropped_whole(void **state)
 {
     dataset_options o = support_options(*state, "data.jsonl",
@@ -402,6 +419,7 @@ int main(void)
         TEST(a_json_array_crlf_and_a_byte_order_mark_are_accepted),
         TEST(what_is_left_out_is_counted),
         TEST(identical_answers_are_counted_and_empty_ones_left_out),
+        TEST(answers_may_differ_in_other_keys),
         TEST(overlong_pairs_are_dropped_whole),
         TEST(what_is_left_out_or_not_used_is_said_once),
         TEST(texts_and_messages_may_stand_in_one_file),
