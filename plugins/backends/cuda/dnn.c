@@ -190,7 +190,8 @@ static nrl_status entry_of(cuda *self, dnn_engine *e, const dnn_problem *p, dnn_
     size_t most;
     NRL_TRY(room_most(self, &most));
     forget(e, at);
-    NRL_TRY(e->table->plan(e->library, p, most, &at->plan, &at->workspace_bytes));
+    nrl_status st = e->table->plan(e->library, p, most, &at->plan, &at->workspace_bytes);
+    if (st == NRL_ERR_MEMORY || (st && !self->tries_dnn)) return st; /* attention: auto has kernels of its own */
     at->problem = *p;
     at->last_used = e->uses;
     at->is_tried = !self->tries_dnn;
@@ -379,12 +380,19 @@ nrl_status cuda_dnn_judge(cuda *self, void *stream, const nrl_mat *results, int 
     return st;
 }
 
+/* Ends a trial that nobody has judged, because an operation failed in between. */
+static void drop_trial(cuda *self)
+{
+    if (self->attention) end_trial(self->attention);
+}
+
 nrl_status cuda_dnn_attention(cuda *self, void *stream, const nrl_attention_args *a, bool *done)
 {
     dnn_problem p = problem_of(self, a);
     dnn_engine *e;
     dnn_entry *entry;
     *done = false;
+    drop_trial(self);
     NRL_TRY(plan_of(self, a, &p, &e, &entry));
     if (!entry) return NRL_OK;
     dnn_operands at = {.operands = {a->q.data, a->k.data, a->v.data, a->y.data}, .scale = (float)a->scale};
@@ -400,6 +408,7 @@ nrl_status cuda_dnn_attention_grad(cuda *self, void *stream, const nrl_attention
     dnn_engine *e;
     dnn_entry *entry;
     *done = false;
+    drop_trial(self);
     p.backward = 1;
     for (int i = 0; i < 4; i++) {
         p.strides[DNN_DY + i] = gradients[i]->stride;

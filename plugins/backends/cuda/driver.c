@@ -52,11 +52,12 @@ static int memory_info(size_t *free_bytes, size_t *total_bytes)
     return cudaMemGetInfo(free_bytes, total_bytes);
 }
 
-/* Clears the error of a failed call, which stays the thread's last error and would be found by launch_error later. */
+/* Clears the error of a failed call, which stays the thread's last error and would be found by launch_error later. An
+ * error of the device itself comes back at the next call. */
 static int allocate(void **out, size_t bytes)
 {
     cudaError_t e = cudaMalloc(out, bytes);
-    if (e == cudaErrorMemoryAllocation) (void)cudaGetLastError();
+    if (e) (void)cudaGetLastError();
     return e;
 }
 
@@ -68,7 +69,7 @@ static int release(void *memory)
 static int allocate_host(void **out, size_t bytes)
 {
     cudaError_t e = cudaHostAlloc(out, bytes, cudaHostAllocPortable);
-    if (e == cudaErrorMemoryAllocation) (void)cudaGetLastError();
+    if (e) (void)cudaGetLastError();
     return e;
 }
 
@@ -81,7 +82,7 @@ static int copy(void *to, const void *from, size_t bytes, cuda_copy_way way, voi
 {
     enum cudaMemcpyKind kind = way == CUDA_TO_DEVICE ? cudaMemcpyHostToDevice
                                : way == CUDA_TO_HOST ? cudaMemcpyDeviceToHost
-                                                     : cudaMemcpyDeviceToDevice;
+                                                     : cudaMemcpyDefault; /* tensors may be in pinned host memory */
     return cudaMemcpyAsync(to, from, bytes, kind, stream);
 }
 

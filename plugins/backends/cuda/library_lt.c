@@ -46,9 +46,14 @@ static nrl_status lt_check(cublasStatus_t code, const char *what)
 
 /* ---- opening ---- */
 
+/* The version that the build has is the first one: a newer one may need a newer driver. */
 static void *open_file(void)
 {
+#if CUBLAS_VER_MAJOR >= 13
     static const char *const names[] = {"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"};
+#else
+    static const char *const names[] = {"libcublasLt.so.12", "libcublasLt.so.13", "libcublasLt.so"};
+#endif
     void *file = NULL;
     for (int i = 0; i < 3 && !file; i++)
         file = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);

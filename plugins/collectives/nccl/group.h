@@ -4,7 +4,7 @@
  * A group is a communicator, a stream of its own (so that exchanges overlap with computation) and
  * spare events. A call makes the group's stream wait for the caller's, starts NCCL and records an
  * event: the request. Operands without a stream are in host memory (host.c). Communicators are
- * non-blocking: every call into NCCL returns at once and its completion is polled, so a lost rank
+ * non-blocking: every call into NCCL but an abort returns at once and its completion is polled, so a lost rank
  * causes a time-out instead of a hang. NCCL is called under the engine's lock, because an abort may
  * come from any thread and frees communicators.
  *
@@ -61,7 +61,8 @@ struct nccl_group {
     nrl_request *spare;
     nccl_buffer *buffers; /* until the group is closed */
     _Atomic int32_t failed_peer;
-    bool is_world;
+    bool is_world, has_aborter;
+    pthread_t aborter; /* while all are aborted */
     /* Groups of two ranks for messages of one direction: [0] with the next rank, [1] with the one before, unless that
      * is the same; [side][0] from it, [side][1] to it. NULL before nccl_connect. */
     nccl_group *ways[2][2];

@@ -118,8 +118,32 @@ static void free_buffers(nccl_group *g)
     }
 }
 
-/* Ends a communicator in two steps. Only a finalized one is destroyed; another is aborted here. Destroying waits for
- * the ranks of the same machine to finalize theirs, so all that may be waited for are finalized first. */
+static void *abort_communicator(void *self)
+{
+    nccl_group *g = self;
+    (void)nccl_enter(g->engine);
+    (void)g->engine->api->abort(g->comm);
+    return NULL;
+}
+
+/* Aborts all communicators at the same time: an abort waits for the device, where a kernel of another communicator runs
+ * until that one is aborted too. */
+static void abort_all(nccl_engine *e)
+{
+    pthread_mutex_lock(&e->lock);
+    for (nccl_group *g = e->groups; g; g = g->next)
+        g->has_aborter = g->comm && !pthread_create(&g->aborter, NULL, abort_communicator, g);
+    for (nccl_group *g = e->groups; g; g = g->next) {
+        if (g->comm && !g->has_aborter) (void)e->api->abort(g->comm);
+        if (g->has_aborter) pthread_join(g->aborter, NULL);
+        g->has_aborter = false;
+        g->comm = NULL;
+    }
+    pthread_mutex_unlock(&e->lock);
+}
+
+/* Ends a communicator in two steps. Only a finalized one is destroyed; if one cannot be, all are aborted. Destroying
+ * waits for the ranks of the same machine to finalize theirs, so all that may be waited for are finalized first. */
 static void finalize_communicator(nccl_group *g)
 {
     nccl_engine *e = g->engine;
@@ -130,11 +154,7 @@ static void finalize_communicator(nccl_group *g)
     const int code = is_there ? e->api->finalize(g->comm) : NCCL_SUCCESS; /* another thread may abort */
     pthread_mutex_unlock(&e->lock);
     if (!is_there) return;
-    if (nccl_settle(g, code, e->options.timeout, "closing") == NRL_OK) return;
-    pthread_mutex_lock(&e->lock);
-    if (g->comm) (void)e->api->abort(g->comm);
-    g->comm = NULL;
-    pthread_mutex_unlock(&e->lock);
+    if (nccl_settle(g, code, e->options.timeout, "closing") != NRL_OK) abort_all(e);
 }
 
 /* An abort cannot interrupt it: it holds the lock. */
@@ -211,12 +231,7 @@ void nccl_abort(void *self)
     nccl_engine *e = ((nccl_group *)self)->engine;
     atomic_store(&e->aborted, true);
     (void)nccl_enter(e);
-    pthread_mutex_lock(&e->lock);
-    for (nccl_group *g = e->groups; g; g = g->next) {
-        if (g->comm) (void)e->api->abort(g->comm);
-        g->comm = NULL;
-    }
-    pthread_mutex_unlock(&e->lock);
+    abort_all(e);
 }
 
 /* ---- opening ---- */
@@ -352,9 +367,10 @@ static nrl_status split(nccl_group *parent, int32_t color, int32_t key, int64_t 
         if (code) st = nccl_failed(g, code, "querying a group");
         pthread_mutex_unlock(&e->lock);
     }
-    if (st || color < 0) {
+    if (st) return st; /* NCCL may still write g->comm: the group is dropped after its parent, with the engine */
+    if (color < 0) {
         drop_group(g);
-        return st;
+        return NRL_OK;
     }
     g->size = size;
     g->rank = rank;

@@ -246,8 +246,20 @@ static int fake_destroy(void *self)
     return end(self, &fake.n_destroys);
 }
 
+/* Waits for the device, where kernels of other communicators may run until these are aborted. */
 static int fake_abort(void *self)
 {
+    bool all_have_begun = false;
+    pthread_mutex_lock(&lock);
+    fake.n_in_abort++;
+    pthread_mutex_unlock(&lock);
+    for (int ms = 0; ms < 2000 && !all_have_begun; ms++) {
+        pthread_mutex_lock(&lock);
+        all_have_begun = fake.n_in_abort >= fake.n_abort_together;
+        pthread_mutex_unlock(&lock);
+        if (!all_have_begun) nanosleep(&(struct timespec){0, 1000000}, NULL);
+    }
+    if (!all_have_begun) wrong();
     return end(self, &fake.n_aborts);
 }
 

@@ -26,6 +26,8 @@ typedef struct {
     int only_device;                /* NCCL takes memory of the driver's alone, as it does in truth */
     int buffer_code, register_code; /* of memory that NCCL allocates, and of registering it */
     int n_buffers, n_registered;    /* at present */
+    int n_abort_together;           /* an abort returns only when that many have begun */
+    int n_in_abort;
     int n_aborts, n_destroys, n_copies_in, n_fences, n_records, n_wrong;
     int live_streams, live_events, live_memory, live_contexts;
 } fake_state;

@@ -318,6 +318,25 @@ static void an_abort_from_another_thread_ends_what_is_in_flight(void **state)
     nothing_is_left();
 }
 
+static void wait_for_abort_of_two(rank_of *r, void *self)
+{
+    void *half;
+    note_error(r, nccl_split(self, 0, r->rank, &half));
+    if (!r->st) wait_for_abort(r, self);
+}
+
+/* An abort of one communicator waits until the kernels of others end, which they do when these are aborted. */
+static void communicators_are_aborted_together(void **state)
+{
+    (void)state;
+    fake_reset();
+    fake.stay = 1;
+    fake.n_abort_together = 2 * RANKS;
+    all_end(2, wait_for_abort_of_two, NRL_ERR_PEER, "aborted by this rank", SOON);
+    assert_int_equal(fake.n_aborts, 2 * RANKS);
+    nothing_is_left();
+}
+
 /* Operands are waited for on the device: a stream by an event of it, an event directly. */
 static void follow_streams(rank_of *r, void *self)
 {
@@ -618,6 +637,7 @@ int main(void)
         cmocka_unit_test(a_wait_ends_when_its_time_is_up),
         cmocka_unit_test(an_error_in_the_background_ends_a_wait),
         cmocka_unit_test(an_abort_from_another_thread_ends_what_is_in_flight),
+        cmocka_unit_test(communicators_are_aborted_together),
         cmocka_unit_test(operands_are_waited_for_on_the_device),
         cmocka_unit_test(a_split_group_may_come_after_its_parent_is_ready),
         cmocka_unit_test(messages_of_neighbours_wait_for_nothing_else),
