@@ -34,6 +34,7 @@ sanitize 2     sanitizers, address and undefined together, then thread: each bui
 network 50     ranks in network namespaces (root) whose network fails: they end within 10 s and name the right rank, or continue with the same numbers
 suite   20     runs of all tests, every second one on a busy machine, in turn on each instruction set of the CPU: all pass
 packages 2     Debian releases (12, then 13): .deb files are built, installed in a bare system, and run the quickstart there (root, debootstrap)
+cuda12  1      build of the cuda backend by nvcc 12.4, the package nvidia-cuda-toolkit of Debian 13, and the tests of its kernels without a GPU (apt, 1.3 GB)
 docs    1      build of the site of docs/, with mkdocs in a separate virtual environment: no warnings
 tidy    10000  C files for clang-tidy-14 with the checks of .clang-tidy, beginning at number SEED: no findings
 steady  10000  steps of one run: from the 500th on, memory grows less than 1 % (or 1 MiB), descriptors not at all'
@@ -498,6 +499,46 @@ try_packages() {
             cc -shared -fPIC \$(pkg-config --cflags nrl) /usr/share/nrl/examples/gce/gce.c -o gce.so \$(pkg-config --libs nrl) &&
             nrl plugins test ./gce.so"' >"$work/log" 2>&1 || { tail -n 30 "$work/log"; return 1; }
     rm -rf "$bare"
+}
+
+# The packages are unpacked and not installed: they would replace the libraries of another toolkit. nvcc expects the
+# layout of the toolkit, which Debian spreads over /usr.
+try_cuda12() {
+    apt=$work/apt kit=$work/kit
+    mkdir -p "$apt/lists/partial" "$apt/cache/archives/partial" "$apt/files" "$kit/bin" "$kit/nvvm/bin" "$kit/lib64"
+    mirror=${NRL_DEBIAN_MIRROR:-$(apt-get indextargets --format '$(REPO_URI)' | grep '/debian/*$' | head -n 1)}
+    echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror trixie main non-free" >"$apt/sources.list"
+    : >"$apt/status"
+    get() {
+        (cd "$apt/files" && apt-get -q -o Dir::Etc::sourcelist="$apt/sources.list" -o Dir::Etc::sourceparts=/dev/null \
+            -o Dir::State::lists="$apt/lists" -o Dir::State::status="$apt/status" -o Dir::Cache="$apt/cache" \
+            -o APT::Sandbox::User=root "$@") >"$work/log" 2>&1
+    }
+    get update && get download nvidia-cuda-toolkit nvidia-cuda-dev libnvvm4 libcudart12 libcublas12 libcublaslt12 \
+        libcu++-dev libcub-dev libthrust-dev libnvidia-ml-dev || { tail -n 5 "$work/log"; return 1; }
+    for package in "$apt"/files/*.deb; do dpkg-deb -x "$package" "$apt/root" && rm "$package"; done
+    from=$apt/root/usr
+    mv "$from/include" "$kit" && mv "$from/lib/nvidia-cuda-toolkit/bin/cicc" "$kit/nvvm/bin" &&
+        mv "$from/lib/nvidia-cuda-toolkit/libdevice" "$kit/nvvm" && mv "$from/lib/nvidia-cuda-toolkit/bin/nvcc" \
+        "$from/lib/nvidia-cuda-toolkit/bin/crt" "$from/bin/ptxas" "$from/bin/cudafe++" "$from/bin/fatbinary" "$from/bin/nvlink" \
+        "$kit/bin" && cp -a "$from"/lib/x86_64-linux-gnu/lib*.so* "$from"/lib/x86_64-linux-gnu/libcud*.a "$kit/lib64" || return 1
+    rm -rf "$apt"
+    cat >"$kit/bin/nvcc.profile" <<'PROFILE'
+TOP = $(_HERE_)/..
+NVVMIR_LIBRARY_DIR = $(TOP)/nvvm/libdevice
+PATH += $(TOP)/nvvm/bin:$(_HERE_):
+INCLUDES += "-I$(TOP)/include" $(_SPACE_)
+LIBRARIES =+ $(_SPACE_) "-L$(TOP)/lib64"
+PROFILE
+    cmake -S "$source" -B "$work/build" -DNRL_TESTS=ON -DNRL_CUDA=ON -DCMAKE_CUDA_COMPILER="$kit/bin/nvcc" \
+        -DCUDAToolkit_ROOT="$kit" >"$work/log" 2>&1 && cmake --build "$work/build" --parallel "$(nproc)" >"$work/log" 2>&1 ||
+        { tail -n 30 "$work/log"; return 1; }
+    OMP_NUM_THREADS=1 ctest --test-dir "$work/build" --resource-spec-file "$work/build/tests/processors.json" \
+        --parallel "$(nproc)" -R 'cuda|ptx' >"$work/tests" 2>&1
+    code=$?
+    echo "$("$kit/bin/nvcc" --version | sed -n 's/.*release \([0-9.]*\).*/nvcc \1/p'): $(grep 'tests passed' "$work/tests" || tail -n 1 "$work/tests")"
+    [ $code -eq 0 ] || grep -E '(Failed|Timeout)' "$work/tests"
+    return $code
 }
 
 # Builds the site as the workflow does. NRL_SITE=DIR keeps it in DIR.

@@ -6,6 +6,7 @@
 #include "mesh/control.h"
 #include "mesh/mesh.h"
 #include "mesh/record.h"
+#include <pthread.h>
 
 enum { MESH_MAX_AXES = MESH_MAX_GIVEN + 4 };
 
@@ -67,7 +68,9 @@ struct nrl_mesh {
     bool loss_by_tokens; /* mesh_set_loss_by_tokens */
     bool is_member;      /* its join request is in the store, so its failures concern the other ranks */
     bool dead;           /* a call failed; the collective is aborted */
-    char *reason;        /* the error text of all further calls */
+    pthread_mutex_t abort_lock;
+    bool can_abort; /* the collective is open, so that the watching thread may abort it; under abort_lock */
+    char *reason;   /* the error text of all further calls */
     char *text, *address, *origin, *run_id;
 };
 

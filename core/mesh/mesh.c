@@ -99,6 +99,7 @@ static nrl_mesh *new_mesh(const mesh_setup *s)
     m->bucket_bytes = s->bucket_bytes;
     m->solo = (nrl_comm){.mesh = m, .name = "none", .size = 1, .stride = 1};
     record_open(&m->calls);
+    pthread_mutex_init(&m->abort_lock, NULL);
     return m;
 }
 
@@ -107,11 +108,22 @@ static void print_record(void *user, buffer *text)
     record_print(&((nrl_mesh *)user)->calls, text);
 }
 
-/* The step thread is computing; its next call returns the failure. */
+static void allow_aborts(nrl_mesh *m, bool can_abort)
+{
+    pthread_mutex_lock(&m->abort_lock);
+    m->can_abort = can_abort;
+    pthread_mutex_unlock(&m->abort_lock);
+}
+
+/* The step thread is computing, and its next call returns the failure; or it waits for a device that waits for an
+ * exchange with a lost rank, which only an abort ends. */
 static void report_unheard(void *user)
 {
     nrl_mesh *m = user;
     if (mesh_failure_cause_error(m, NULL, 0)) nrl_warn("%s", nrl_error_text());
+    pthread_mutex_lock(&m->abort_lock);
+    if (m->can_abort && m->table.abort) m->table.abort(m->self);
+    pthread_mutex_unlock(&m->abort_lock);
 }
 
 /* Ends the waits of the collective's rendezvous in the store after a failure. */
@@ -131,7 +143,10 @@ static nrl_status open_collective(nrl_mesh *m, const mesh_setup *s, double deadl
         m->table.open(s->collective_options, m->meeting, m->place.rank, m->place.world, left > 1 ? left : 1, &m->self);
     if (st) m->self = NULL; /* a failed open may have left a value here */
     if (st && control_failed(m->control)) st = mesh_failure_cause_error(m, NULL, 0);
-    if (!st) return mesh_open_axes(m, s->axes, s->n_axes);
+    if (!st) {
+        allow_aborts(m, true);
+        return mesh_open_axes(m, s->axes, s->n_axes);
+    }
     char *said = mem_strdup(nrl_error_text());
     control_report(m->control, st, said);
     nrl_fail(st, "%s", said);
@@ -269,6 +284,7 @@ void mesh_close(nrl_mesh *m)
     if (m->self && control_failed(m->control) && m->table.abort) m->table.abort(m->self);
     mesh_settle(m);
     call_forget(m);
+    allow_aborts(m, false);
     for (int i = m->n_axes; i-- > 0;)
         if (m->axes[i].owns_group && m->axes[i].group) m->table.close(m->axes[i].group);
     if (m->self) m->table.close(m->self);
@@ -297,6 +313,7 @@ void mesh_close(nrl_mesh *m)
     free(m->names);
     free(m->hosts);
     secret_wipe(&m->secret, sizeof m->secret);
+    pthread_mutex_destroy(&m->abort_lock);
     free(m);
     restore_error(said);
 }

@@ -30,10 +30,38 @@ bool bpe_adds_eos(const bpe_tokenizer *tok)
     return false;
 }
 
+/* The texts that transformers' classes have for roles that no file names; TokenizersBackend is the class of version 5
+ * for any tokenizer.json. Returns false for other classes. */
+static bool class_text(const bpe_tokenizer *tok, const char *name, const char **text)
+{
+    static const struct {
+        const char *class, *bos, *eos, *pad, *unk;
+    } classes[] = {{"LlamaTokenizer", "<s>", "</s>", NULL, "<unk>"},
+                   {"CodeLlamaTokenizer", "<s>", "</s>", NULL, "<unk>"},
+                   {"GPT2Tokenizer", "<|endoftext|>", "<|endoftext|>", NULL, "<|endoftext|>"},
+                   {"Qwen2Tokenizer", NULL, "<|endoftext|>", "<|endoftext|>", "<|endoftext|>"},
+                   {"GemmaTokenizer", "<bos>", "<eos>", "<pad>", "<unk>"},
+                   {"PreTrainedTokenizer", NULL, NULL, NULL, NULL},
+                   {"TokenizersBackend", NULL, NULL, NULL, NULL}};
+    const char *class = nrl_node_string(nrl_node_find(tok->config, "tokenizer_class"), "");
+    for (size_t i = 0; i < sizeof classes / sizeof *classes; i++) {
+        const size_t n = strlen(classes[i].class);
+        if (strncmp(class, classes[i].class, n) || (class[n] && strcmp(class + n, "Fast"))) continue;
+        *text = !strcmp(name, "bos_token")   ? classes[i].bos
+                : !strcmp(name, "eos_token") ? classes[i].eos
+                : !strcmp(name, "pad_token") ? classes[i].pad
+                : !strcmp(name, "unk_token") ? classes[i].unk
+                                             : NULL;
+        return true;
+    }
+    return false;
+}
+
 /* The first file that contains the name decides, even if the value is null. Without files, the BOS,
  * EOS and PAD of the tokenizer itself are used. */
 static const char *named_text(const bpe_tokenizer *tok, const char *name)
 {
+    const char *text;
     const nrl_node *files[] = {tok->config, tok->special};
     for (int i = 0; i < 2; i++) {
         const nrl_node *n = nrl_node_find(files[i], name);
@@ -41,6 +69,7 @@ static const char *named_text(const bpe_tokenizer *tok, const char *name)
         if (nrl_node_kind(n) == NRL_NODE_MAP) n = nrl_node_find(n, "content");
         return nrl_node_string(n, NULL);
     }
+    if (class_text(tok, name, &text)) return text;
     int32_t id = !strcmp(name, "bos_token")   ? tok->bos
                  : !strcmp(name, "eos_token") ? bpe_eos(tok)
                  : !strcmp(name, "pad_token") ? tok->pad

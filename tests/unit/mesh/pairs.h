@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include <nrl/collective.h>
 #include <stdio.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -22,7 +23,7 @@ typedef struct {
 typedef struct {
     const pairs_wires *wires;
     int32_t rank, world, failed;
-    bool aborted;
+    atomic_bool aborted;
 } pairs_group;
 
 struct nrl_request {

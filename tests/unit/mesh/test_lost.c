@@ -3,6 +3,7 @@
  * seconds.
  */
 #include "forked.h"
+#include "mesh/internal.h"
 
 static void end_one_of_four(int32_t lost, const char *want)
 {
@@ -95,6 +96,26 @@ static void the_holder_of_the_store_waits_until_its_reason_is_read(void **state)
     expect_told(0, zero_fails, "rank 0 failed: row 17 of train.jsonl is empty");
 }
 
+/* A device that waits for an exchange with the lost rank holds up the step thread, as a full queue of launches does. */
+static nrl_status wait_for_device(nrl_mesh *m, int32_t rank)
+{
+    int32_t all[PAIRS_MAX];
+    pairs_group *g = m->self;
+    if (rank == 1) return one_fails(m, rank);
+    for (int i = 0; i < 5; i++)
+        NRL_TRY(mesh_exchange(m, "tick", &rank, sizeof rank, all));
+    for (int i = 0; i < 80 && !g->aborted; i++)
+        clock_sleep(0.1);
+    if (!g->aborted) return nrl_fail(NRL_ERR_BUG, "nothing ended what the device waits for");
+    return mesh_exchange(m, "tick", &rank, sizeof rank, all);
+}
+
+static void a_device_that_waits_for_a_lost_rank_is_released(void **state)
+{
+    (void)state;
+    expect_told(1, wait_for_device, "rank 1 failed: row 17 of train.jsonl is empty");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -103,6 +124,7 @@ int main(void)
         cmocka_unit_test(stopped_ranks_are_named_by_all),
         cmocka_unit_test(a_rank_that_fails_tells_the_others_why),
         cmocka_unit_test(the_holder_of_the_store_waits_until_its_reason_is_read),
+        cmocka_unit_test(a_device_that_waits_for_a_lost_rank_is_released),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

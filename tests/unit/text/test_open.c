@@ -105,6 +105,35 @@ static void special_tokens_are_those_that_files_name(void **state)
     }
 }
 
+/* Templates get the texts that transformers' classes have for roles that no file names, not those of ids. */
+static void templates_get_the_texts_of_the_class(void **state)
+{
+    (void)state;
+    static const char *const cases[][3] = {{"PreTrainedTokenizerFast", NULL, NULL},
+                                           {"LlamaTokenizerFast", "<s>", "</s>"},
+                                           {"Qwen2Tokenizer", NULL, "<|endoftext|>"},
+                                           {"SomeTokenizer", "<s>", "</s>"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        folder f = {0};
+        char *config = mem_printf("{\"tokenizer_class\": \"%s\"}", cases[i][0]);
+        put(&f, "tokenizer.json", small_json);
+        put(&f, "tokenizer_config.json", config);
+        put(&f, "config.json", "{\"bos_token_id\": 0, \"eos_token_id\": 1}");
+        tokenizer *tok = open_or_fail(f.path);
+        const char *bos = NULL, *eos = NULL;
+        for (uint32_t k = 0; k < tok->info.n_named; k++) {
+            if (!strcmp(tok->info.named[k].name, "bos_token")) bos = tok->info.named[k].text;
+            if (!strcmp(tok->info.named[k].name, "eos_token")) eos = tok->info.named[k].text;
+        }
+        assert_string_equal(bos ? bos : "none", cases[i][1] ? cases[i][1] : "none");
+        assert_string_equal(eos ? eos : "none", cases[i][2] ? cases[i][2] : "none");
+        assert_int_equal(tok->info.eos, 1);
+        tokenizer_close(tok);
+        remove_all(&f);
+        free(config);
+    }
+}
+
 static void a_role_that_nobody_names_stays_empty(void **state)
 {
     (void)state;
@@ -175,6 +204,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_config_names_the_roles),
         cmocka_unit_test(special_tokens_are_those_that_files_name),
+        cmocka_unit_test(templates_get_the_texts_of_the_class),
         cmocka_unit_test(a_role_that_nobody_names_stays_empty),
         cmocka_unit_test(the_hash_follows_every_file),
         cmocka_unit_test(a_pair_opens_with_and_without_a_version_line),
