@@ -53,7 +53,8 @@ int32_t mesh_coord_of(const nrl_mesh *m, int32_t rank, const char *axis)
 int32_t nrl_mesh_local_size(const nrl_mesh *mesh, const char *axis)
 {
     const nrl_comm *c = find_axis(mesh, axis);
-    int32_t local = c ? nrl_mesh_local_world(mesh) / c->stride : 1;
+    const int32_t on_node = mesh->node_divisor ? mesh->node_divisor : nrl_mesh_local_world(mesh);
+    int32_t local = c ? on_node / c->stride : 1;
     return local < 1 ? 1 : c && local > c->size ? c->size : local;
 }
 

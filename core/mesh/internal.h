@@ -53,9 +53,9 @@ struct nrl_mesh {
     mesh_session *session;
     nrl_store *store, *keys, *meeting; /* connection; "nrl/<run>/"; the collective's */
     control *control;
-    char **names; /* [world] "rank 2 (host, pid 77)" */
-    char **hosts; /* [world] */
-    int32_t n_nodes;
+    char **names;                  /* [world] "rank 2 (host, pid 77)" */
+    char **hosts;                  /* [world] */
+    int32_t n_nodes, node_divisor; /* the latter divides the number of ranks of each node; 0 = not known */
     record calls;
     nrl_comm axes[MESH_MAX_AXES], solo, all; /* all: every rank, whatever its axes */
     int n_axes;

@@ -275,6 +275,34 @@ static int32_t count_nodes(const nrl_mesh *m, int32_t n_first)
     return hosts > n_first ? hosts : n_first;
 }
 
+static int32_t common_divisor(int32_t a, int32_t b)
+{
+    return b ? common_divisor(b, a % b) : a;
+}
+
+/* The largest number of ranks that divides the number of ranks of every node; nodes are distinguished as above. */
+static int32_t node_divisor(const nrl_mesh *m, const int32_t *local_ranks)
+{
+    int32_t divisor = 0, run = 0;
+    const int32_t world = m->place.world;
+    int32_t n_first = 0, hosts = 0;
+    for (int32_t r = 0; r < world; r++)
+        n_first += local_ranks[r] == 0;
+    hosts = count_nodes(m, 0);
+    for (int32_t r = 0; r < world; r++) {
+        int32_t n = 0;
+        for (int32_t k = 0; k < world && hosts >= n_first; k++)
+            n += !strcmp(m->hosts[k], m->hosts[r]);
+        run++;
+        if (hosts < n_first && (r + 1 == world || local_ranks[r + 1] == 0)) {
+            n = run;
+            run = 0;
+        }
+        divisor = common_divisor(divisor, n);
+    }
+    return divisor;
+}
+
 static nrl_status read_roll(nrl_mesh *m, const char *roll)
 {
     const int32_t world = m->place.world;
@@ -286,16 +314,23 @@ static nrl_status read_roll(nrl_mesh *m, const char *roll)
     int32_t local = 0, n_first = 0;
     m->names = mem_alloc((size_t)world * sizeof *m->names);
     m->hosts = mem_alloc((size_t)world * sizeof *m->hosts);
-    for (int32_t r = 0; r < world; r++) {
+    int32_t *local_ranks = mem_alloc((size_t)world * sizeof *local_ranks);
+    nrl_status st = NRL_OK;
+    for (int32_t r = 0; r < world && !st; r++) {
         char host[MAX_FIELD];
-        int pid, local_rank, n = 0;
-        if (sscanf(at, "%d %d %63s\n%n", &pid, &local_rank, host, &n) < 3)
-            return nrl_fail(NRL_ERR_PEER, "the list of ranks from rank 0 ends before rank %d", (int)r);
+        int pid, n = 0;
+        if (sscanf(at, "%d %d %63s\n%n", &pid, &local_ranks[r], host, &n) < 3) {
+            st = nrl_fail(NRL_ERR_PEER, "the list of ranks from rank 0 ends before rank %d", (int)r);
+            break;
+        }
         at += n;
         m->names[r] = mem_printf("rank %d (%s, process %d)", (int)r, host, pid);
         m->hosts[r] = mem_strdup(host);
-        n_first += local_rank == 0;
+        n_first += local_ranks[r] == 0;
     }
+    if (!st) m->node_divisor = node_divisor(m, local_ranks);
+    free(local_ranks);
+    NRL_TRY(st);
     for (int32_t r = 0; r < world; r++)
         local += !strcmp(m->hosts[m->place.rank], m->hosts[r]);
     if (m->place.local_world <= 0) m->place.local_world = local;

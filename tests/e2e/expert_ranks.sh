@@ -130,6 +130,12 @@ moved 1 ddp
 moved 2 '{experts: 2}'
 moved 4 '{experts: 2, tensor: 2}'
 
+# ---- a gradient that a rank of the axis has is not missing ----
+sed 's/"num_experts_per_tok": 2/"num_experts_per_tok": 8/; s/"tie_word_embeddings": true/"tie_word_embeddings": false/' \
+    "$source/configs/models/tiny-experts.json" >all.json
+run 0 launch -n 4 -- run "$source/configs/sft.yaml" model.config=all.json train.global_batch=1 train.steps=2 train.epochs=0 \
+    schedule=constant eval.every=0 checkpoint.every=0 "$one_thread" out=all 'parallel={data: {name: ddp, unused: error, size: 2}, experts: 2}'
+
 # ---- what cannot be divided ----
 config mixtral >config.yaml
 run 2 launch -n 4 -- run config.yaml out=bad parallel.experts=4

@@ -50,6 +50,17 @@ ranks 2 large $exact "$(with 'units: {min_params: 60000}, prefetch: 0')"
 ranks 2 recompute $exact parallel=fsdp train.activation_checkpointing=all
 run 0 run config.yaml out=single parallel=fsdp overwrite=true && compare single $exact
 
+# nodes of 4, 2 and 2 ranks: groups of a size that divides each
+next_port
+for rank in 0 1 2 3 4 5 6 7; do
+    case $rank in [0-3]) local=$rank size=4 ;; [45]) local=$((rank - 4)) size=2 ;; *) local=$((rank - 6)) size=2 ;; esac
+    RANK=$rank WORLD_SIZE=8 LOCAL_RANK=$local LOCAL_WORLD_SIZE=$size MASTER_ADDR=127.0.0.1 MASTER_PORT=$port \
+        "$nrl" run config.yaml out=nodes train.steps=2 "loggers=[console]" "$(with 'hybrid: true')" >"node$rank" 2>&1 &
+done
+wait
+has node0 "full shard over 2 ranks, 4 replicas"
+has node0 "trained    2 steps"
+
 config "$source/configs/data/pref.jsonl" "$source/configs/data/pref_eval.jsonl" dpo 512 1e-4 >config.yaml
 one dpo
 ranks 2 full $exact parallel=fsdp

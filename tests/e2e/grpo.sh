@@ -227,6 +227,13 @@ reward() {
 run 2 check bad.yaml algorithm.reward=nowhere.lua
 has err "reward: "
 has err "nowhere.lua: No such file or directory"
+echo 'os.execute("touch executed")' >stranger.lua
+for verb in check run; do
+    run 2 --no-scripts $verb bad.yaml overwrite=true algorithm.reward=stranger.lua
+    has err "reward: cannot run"
+    has err "stranger.lua': scripts are disabled (--no-scripts, NRL_NO_SCRIPTS)"
+done
+[ ! -e executed ] || is "a reward file with --no-scripts" executed refused
 reward 'return 1' 2
 has err "returns a number; expected a function of a sample that returns its reward"
 reward 'return function(s) retrun 1 end' 2

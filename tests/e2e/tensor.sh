@@ -73,8 +73,23 @@ numbers lua/metrics.jsonl >expected.txt
 run 0 launch -n 2 -- run loss.lua out=lua-2 parallel.tensor=2
 compare lua-2 $exact
 
-# ---- what cannot be divided is told with both numbers ----
+# ---- ranks that share a gradient send the same elements of it; residuals stay as they were in a step that is omitted ----
 experiment >config.yaml
+for codec in 'topk, topk_ratio: 0.02' 'threshold, threshold_value: 0.3' 'threshold, threshold_value: 1'; do
+    for axis in 'tensor: 2' 'pipeline: 2'; do
+        run 0 launch -n 4 -- run config.yaml out=sparse overwrite=true eval.every=0 'debug={every: 1}' \
+            "parallel={data: {name: ddp, compress: $codec, start_step: 0}, $axis}"
+    done
+done
+
+# ---- a reference may share its key/value heads differently ----
+sed 's/"num_key_value_heads": 2/"num_key_value_heads": 1/' "$source/configs/models/tiny.json" >one_head.json
+run 0 run "$source/configs/sft.yaml" model.config=one_head.json train.steps=1 train.epochs=0 schedule=constant eval.every=0 \
+    checkpoint.every=0 "$one_thread" out=one_head
+run 0 launch -n 4 -- run "$source/configs/dpo.yaml" algorithm.reference_model=one_head/model train.steps=1 train.epochs=0 \
+    schedule=constant eval.every=0 checkpoint.every=0 "$one_thread" out=two_heads parallel.tensor=4
+
+# ---- what cannot be divided is told with both numbers ----
 run 2 run config.yaml out=bad 'parallel={tensor: {size: 2, sequence: perhaps}}'
 has err "parallel.tensor.sequence"
 run 2 launch -n 3 -- run config.yaml out=bad parallel.tensor=3

@@ -120,7 +120,11 @@ nrl_status reward_open(const char *path, reward_script **out)
 {
     char *text;
     size_t size;
+    const char *forbids = getenv("NRL_NO_SCRIPTS"); /* the flag --no-scripts sets it */
     *out = NULL;
+    if (forbids && *forbids)
+        return nrl_fail(NRL_ERR_CONFIG, "reward: cannot run '%s': scripts are disabled (--no-scripts, NRL_NO_SCRIPTS)",
+                        path);
     if (file_read(path, MAX_BYTES, &text, &size) != NRL_OK) {
         nrl_add_context("reward");
         return NRL_ERR_CONFIG;

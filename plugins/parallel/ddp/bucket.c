@@ -72,6 +72,24 @@ static void place_slots(ddp *d, ddp_bucket *b)
     b->n = (b->n + shares - 1) / shares * shares;
 }
 
+/* How ranks of other axes divide the parameter: not at all, by key/value heads, which several ranks may share, or in
+ * parts of which each rank has its own. */
+static int kind_of_division(nrl_param *p)
+{
+    bool divides = false;
+    for (int k = 0; k < nrl_param_n_parts(p); k++)
+        divides |= nrl_param_part(p, k)->layout.n_placements > 0;
+    return !divides ? 0 : nrl_param_tp(p) == NRL_TP_KEY_VALUE ? 1 : 2;
+}
+
+/* Ranks that have the same gradient of a parameter must send the same elements of it. What topk and threshold select
+ * depends on the rest of the bucket, so that must be the same on these ranks too. */
+static bool must_part(const ddp *d, int32_t i)
+{
+    const bool selects = d->o.compress == DDP_TOPK || d->o.compress == DDP_THRESHOLD;
+    return selects && i && kind_of_division(d->slots[i].param) != kind_of_division(d->slots[i - 1].param);
+}
+
 static void cut_buckets(ddp *d)
 {
     double bytes = 0;
@@ -81,7 +99,7 @@ static void cut_buckets(ddp *d)
         double cap = d->n_buckets > 1 || first > d->bucket_bytes ? d->bucket_bytes : first;
         double more = (double)room_of(d, &d->slots[i]) * (double)nrl_dtype_size(d->gradients);
         bool last_of_reached = i && d->slots[i - 1].reached && !d->slots[i].reached;
-        if (!b || last_of_reached || bytes + more > cap) {
+        if (!b || last_of_reached || must_part(d, i) || bytes + more > cap) {
             b = &d->buckets[d->n_buckets];
             *b = (ddp_bucket){.first = i};
             snprintf(b->what, sizeof b->what, "bucket %d", d->n_buckets++);

@@ -164,7 +164,8 @@ static nrl_status ddp_plan(void *self, nrl_parallel_plan *plan)
     if (d->train) {
         NRL_TRY(needs(d->o.sync_states, plan->n_states, "sync_states", "an optimizer that has states"));
         NRL_TRY(ddp_bucket_plan(d, plan));
-        d->buckets_used = (d->size > 1 || d->o.reproducible) && !local && d->n_slots > 0;
+        d->reduces = (d->size > 1 || d->o.reproducible) && !local;
+        d->buckets_used = d->reduces && d->n_slots > 0;
         plan->local_steps = local && d->size > 1;
     }
     ddp_describe(d, plan);
@@ -206,7 +207,8 @@ static nrl_status ddp_leave(void *self, nrl_ctx *ctx, const nrl_action *actions,
 static nrl_status ddp_finish_step(void *self, nrl_ctx *ctx)
 {
     ddp *d = self;
-    return d->buckets_used ? ddp_finish(d, ctx) : NRL_OK;
+    if (!d->buckets_used) return d->reduces ? ddp_settle(d, ctx) : NRL_OK;
+    return ddp_finish(d, ctx);
 }
 
 /* The update already wrote WEIGHT where WEIGHT is not MASTER. Only values from elsewhere, and averages,

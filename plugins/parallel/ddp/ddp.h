@@ -97,7 +97,8 @@ struct ddp {
 
     bool differs;      /* local steps: ranks have updated alone since the last average */
     bool has_anchor;   /* outer steps: the checkpoint contained the anchor */
-    bool buckets_used; /* there are several ranks, and they reduce gradients */
+    bool reduces;      /* there are several ranks, and gradients are reduced in each step */
+    bool buckets_used; /* and this rank has some */
     const ddp_codec *codec;
     ddp_slot *slots; /* in the order in which gradients become final */
     int32_t n_slots;
@@ -119,6 +120,8 @@ ddp_slot *ddp_slot_of(ddp *d, const nrl_param *p); /* NULL: frozen */
 /* ---- reduce.c ---- */
 nrl_status ddp_final(ddp *d, nrl_ctx *ctx, nrl_param *const *final, int32_t n);
 nrl_status ddp_finish(ddp *d, nrl_ctx *ctx);
+/* Keeps or drops the residuals of the step; ranks without parameters take part in the decision. */
+nrl_status ddp_settle(ddp *d, nrl_ctx *ctx);
 
 /* ---- what codecs share ---- */
 nrl_status ddp_tensor(nrl_ctx *ctx, nrl_dtype dtype, int64_t n, nrl_tensor **out); /* zeroed */

@@ -87,7 +87,17 @@ static nrl_status flags_of_all(ddp *d, nrl_ctx *ctx, double *used)
         .size = sizeof call, .reduce = NRL_REDUCE_OP_MAX, .receive = flags, .what = "unused parameters"};
     NRL_TRY(nrl_comm_all_reduce(d->comm, ctx, &call, &work));
     NRL_TRY(nrl_work_wait(&work, ctx));
-    return nrl_tensor_fetch(ctx, flags, used, n);
+    NRL_TRY(nrl_tensor_fetch(ctx, flags, used, n));
+    /* Ranks of the axis `experts` have batches of their own, and experts of their own in the same slots. */
+    double *other = calloc((size_t)n, sizeof *other);
+    if (!other) return nrl_fail(NRL_ERR_MEMORY, "out of memory for %lld flags", (long long)n);
+    st = nrl_comm_all_reduce(nrl_mesh_comm(d->mesh, "experts"), ctx, &call, &work);
+    if (!st) st = nrl_work_wait(&work, ctx);
+    if (!st) st = nrl_tensor_fetch(ctx, flags, other, n);
+    for (int64_t i = 0; i < n && !st; i++)
+        if (!nrl_param_expert(d->slots[i].param)) used[i] = other[i];
+    free(other);
+    return st;
 }
 
 static nrl_status report_unused(const ddp *d, const double *used)
@@ -155,7 +165,29 @@ static nrl_status drain(ddp *d, nrl_ctx *ctx)
     return NRL_OK;
 }
 
-static nrl_status settle(ddp *d, nrl_ctx *ctx)
+/* A step that is not finite on a rank of another axis is omitted by all ranks too. */
+static nrl_status agree_with_axes(ddp *d, nrl_ctx *ctx, bool *finite)
+{
+    static const char *const axes[] = {"pipeline", "tensor", "context", "experts"};
+    const int64_t one = 1;
+    const float mine = *finite;
+    double all = mine;
+    nrl_tensor *flag = NULL;
+    for (size_t i = 0; i < sizeof axes / sizeof *axes; i++) {
+        nrl_work *work = NULL;
+        if (nrl_mesh_size(d->mesh, axes[i]) < 2) continue;
+        if (!flag) NRL_TRY(nrl_tensor_from_host(ctx, NRL_DTYPE_F32, 1, &one, &mine, &flag));
+        nrl_comm_call call = {
+            .size = sizeof call, .reduce = NRL_REDUCE_OP_MIN, .receive = flag, .what = "finite gradients"};
+        NRL_TRY(nrl_comm_all_reduce(nrl_mesh_comm(d->mesh, axes[i]), ctx, &call, &work));
+        NRL_TRY(nrl_work_wait(&work, ctx));
+    }
+    if (flag) NRL_TRY(nrl_tensor_fetch(ctx, flag, &all, 1));
+    *finite = all > 0;
+    return NRL_OK;
+}
+
+nrl_status ddp_settle(ddp *d, nrl_ctx *ctx)
 {
     bool all_finite = true, finite = true;
     if (!d->codec->settle) return NRL_OK;
@@ -163,6 +195,10 @@ static nrl_status settle(ddp *d, nrl_ctx *ctx)
         NRL_TRY(d->codec->is_finite(d, ctx, &d->buckets[k], &finite));
         all_finite = all_finite && finite;
     }
+    nrl_scope_begin(ctx);
+    nrl_status agreed = agree_with_axes(d, ctx, &all_finite);
+    nrl_scope_end(ctx);
+    NRL_TRY(agreed);
     for (int32_t k = 0; k < d->n_buckets; k++) {
         nrl_scope_begin(ctx); /* frees temporaries after each bucket */
         nrl_status st = d->codec->settle(d, ctx, &d->buckets[k], all_finite);
@@ -177,7 +213,7 @@ nrl_status ddp_finish(ddp *d, nrl_ctx *ctx)
     NRL_TRY(complete_rest(d, ctx));
     NRL_TRY(drain(d, ctx));
     nrl_scope_begin(ctx);
-    nrl_status st = settle(d, ctx);
+    nrl_status st = ddp_settle(d, ctx);
     nrl_scope_end(ctx);
     NRL_TRY(st);
     NRL_TRY(look_for_unused(d, ctx));

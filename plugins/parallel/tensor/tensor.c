@@ -110,6 +110,7 @@ static nrl_status check_plan(tensor *t, const nrl_parallel_plan *plan)
                         "divides %lld, or a multiple of it",
                         (long long)kv, (int)t->n, (long long)kv);
     t->sharing = (int32_t)(t->n / kv);
+    if (!plan->train) return NRL_OK; /* no gradients to add up; a reference may share its heads differently */
     NRL_TRY(nrl_mesh_split(t->mesh, tensor_axis.name, t->sharing, "tensor head", "tensor heads"));
     t->heads.comm = nrl_mesh_comm(t->mesh, "tensor head");
     return NRL_OK;
