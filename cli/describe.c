@@ -230,13 +230,13 @@ static void print_compared(tables *t, const table *x)
     if (!*x->name || !x->n_rows) return;
     const char *compared = options_that(t, x, true, &n_compared), *free_ones = options_that(t, x, false, &n_free);
     if (!n_compared)
-        printf("  on resume: all are free to change\n");
+        printf("  on resume: all may change\n");
     else if (!n_free)
-        printf("  on resume: all are compared with the checkpoint's (checkpoint.mismatch)\n");
+        printf("  on resume: all must equal the checkpoint's (checkpoint.mismatch)\n");
     else if (n_compared < n_free)
-        printf("  on resume: compared are %s; the others are free to change\n", compared);
+        printf("  on resume: these must equal the checkpoint's: %s; the others may change\n", compared);
     else
-        printf("  on resume: free to change are %s; the others are compared\n", free_ones);
+        printf("  on resume: these may change: %s; the others must equal the checkpoint's\n", free_ones);
 }
 
 /* `only` NULL: all options. */

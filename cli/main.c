@@ -59,7 +59,8 @@ static void print_help(FILE *to)
     fprintf(to, "\n"
                 "key=value sets an option, see `nrl describe`. `nrl VERB --help` lists arguments.\n"
                 "Exit codes: 0 success, 1 failure, 2 usage or config, 3 diverged, 4 rank lost,\n"
-                "5 checkpoint corrupt, 6 memory, 7 disk full, 65 data, 75 or 130 stopped: resume\n");
+                "5 checkpoint corrupt, 6 memory, 7 disk full, 65 data or model,\n"
+                "75 or 130 stopped: resume\n");
 }
 
 static nrl_status unknown_verb(const char *name)
@@ -112,6 +113,8 @@ int main(int argc, char **argv)
     }
     const char *name = !strcmp(argv[1], "--version") || !strcmp(argv[1], "-V") ? "version" : argv[asks_help ? 2 : 1];
     asks_help = asks_help || (argc > 2 && cli_is_help(argv[2]) && *argv[2] == '-');
+    for (int i = 3; i < argc && strcmp(argv[i], "--"); i++) /* nrl run FILE --help; what follows "--" is another's */
+        asks_help |= !strcmp(argv[i], "--help");
     cli_run_verb own = find_own(name);
     const cli_verb *v = cli_find_verb(name);
     if (asks_help && v) {

@@ -4,6 +4,7 @@
  * script does.
  */
 #include "cli/verbs.h"
+#include <errno.h>
 #include <nrl/checkpoint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,8 +37,9 @@ static nrl_status script_of(arena *a, const char *out, const char *from, const c
                         "%s: not a directory; expected the directory of a run\n"
                         "hint: `nrl run %s resume=auto` continues from the newest checkpoint in its `out`",
                         out, out);
+    if (stat(out, &s)) return nrl_fail(NRL_ERR_CONFIG, "%s: %s; expected the directory of a run", out, strerror(errno));
     if (stat(arena_printf(a, "%s/checkpoints", out), &s))
-        return nrl_fail(NRL_ERR_CONFIG, "'%s' contains no complete checkpoint", out);
+        return nrl_fail(NRL_ERR_CONFIG, "'%s' is not a run: it contains no complete checkpoint", out);
     nrl_status st = open_undamaged(out, from, &c);
     if (st == NRL_ERR_CORRUPT) return NRL_OK; /* the resume reports it */
     NRL_TRY(st);

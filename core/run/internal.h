@@ -32,7 +32,7 @@ nrl_status run_take_weights(run *r);
 /* What a checkpoint is filled from and restored to. (start.c) */
 state_parts run_state(run *r);
 
-/* Emits the plan, unless the run is quiet, and warns about odd settings. (plan.c) */
+/* Emits the plan, unless the run is quiet, and warns about odd settings in any case. (plan.c) */
 void run_log_plan(run *r);
 
 /* Ends the run if the last eval.early_stop evaluations did not improve, also those before a resume. (train.c) */

@@ -246,7 +246,7 @@ void run_log_plan(run *r)
 {
     session *se = &r->session;
     arena *a = &se->memory; /* loggers that open later are told of it too */
-    if (se->env.quiet) return;
+    if (!session_is_rank0(se)) return;
     nrl_node *plan = PLAN_SECTION(a, NULL, NULL, {"resumed_step", r->trainer.progress.step});
     node_append_text(a, plan, "nrl", NRL_VERSION);
     node_append_text(a, plan, "name", se->config.name);
@@ -268,6 +268,6 @@ void run_log_plan(run *r)
     plan_ranks(a, plan, se);
     int64_t bytes = plan_memory(a, plan, r);
     plan_backend(a, plan, se);
-    telemetry_emit(&r->telemetry, (nrl_run_event){.kind = NRL_EVENT_PLAN, .plan = plan});
+    if (!se->env.quiet) telemetry_emit(&r->telemetry, (nrl_run_event){.kind = NRL_EVENT_PLAN, .plan = plan});
     plan_warn(se, bytes);
 }

@@ -346,8 +346,10 @@ nrl_status data_schema_detect(data_schema *s, const nrl_node *row)
         if (is_own && nrl_node_find(row, aliases[i].name) && !is_extra(s, aliases[i].name)) *name = aliases[i].name;
     }
     if (is_kto(s, row))
-        return nrl_fail(NRL_ERR_DATA, "a labelled row (an answer and a true/false 'label'), but the algorithm "
-                                      "does not read labels\nhint: expected an algorithm that reads labels");
+        return nrl_fail(
+            NRL_ERR_DATA,
+            "a labelled row (an answer and a true/false 'label'), but the algorithm "
+            "does not read labels\nhint: algorithm: kto reads labels; to train on every answer, remove the label");
     for (int i = 0; i < N_FORMATS; i++) {
         if (!(formats[i].pairs == s->pairs && !(s->labels && formats[i].unlabelled)) ||
             !has_all(s, row, formats[i].required))

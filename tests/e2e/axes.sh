@@ -42,7 +42,7 @@ compare parts 0
 # sizes that do not fit, axes without a strategy, strategies of another axis
 run 2 launch -n 3 -- run config.yaml out=bad "parallel={$copies}"
 has err "command line: parallel: tensor 2 requires a multiple of 2 ranks, but there are 3"
-has err "hint: \`nrl launch -n RANKS --\` before the verb starts them"
+has err "hint: nrl launch -n 2 -- run FILE"
 run 2 launch -n 2 -- run config.yaml out=bad "parallel={data: 2, $copies}"
 has err "parallel: data 2 x tensor 2 requires 4 ranks, but there are 2"
 run 2 launch -n 4 -- run config.yaml out=bad "parallel={data: none, $copies}"

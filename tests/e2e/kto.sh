@@ -41,7 +41,7 @@ sed '3s/, "label": [a-z]*//' "$source/configs/data/kto.jsonl" >unlabelled.jsonl
 run 65 check "$source/configs/kto.yaml" data.train="$work/unlabelled.jsonl"
 has err "unlabelled.jsonl:3: no key 'label' or 'kto_tag'"
 run 65 check "$source/configs/dpo.yaml" data.train="$source/configs/data/kto.jsonl"
-has err "hint: expected an algorithm that reads labels"
+has err "hint: algorithm: kto reads labels"
 run 65 check "$source/configs/sft.yaml" data.train="$source/configs/data/kto.jsonl"
-has err "hint: expected an algorithm that reads labels"
+has err "hint: algorithm: kto reads labels"
 exit $failed

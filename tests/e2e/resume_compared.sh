@@ -108,7 +108,7 @@ has out "resume     after step 6 of 6"
 run 0 describe train.seed
 has out "on resume: compared with the checkpoint's"
 run 0 describe train
-has out "on resume: compared are global_batch, precision, loss_scale, fp8, gradients, trainable, freeze, neftune_alpha, logits, seed; the others are free to change"
+has out "on resume: these must equal the checkpoint's: global_batch, precision, loss_scale, fp8, gradients, trainable, freeze, neftune_alpha, logits, seed; the others may change"
 run 0 describe adamw
-has out "on resume: all are compared"
+has out "on resume: all must equal"
 exit $failed

@@ -89,4 +89,12 @@ has out "sft "
 lacks out broken
 run 0 plugins --json
 has out '"kind": "algorithms"'
+# help wherever it is asked for, and warnings also of a quiet run
+run 0 run "$source/configs/sft.yaml" --help
+has out "nrl run - "
+run 0 tokenizer train --help
+has out "nrl tokenizer - "
+run 0 check "$source/configs/sft.yaml" -q optimizer.lr=0 out=quiet
+has err "warning: optimizer.lr is 0"
+is "standard output of a quiet check" "$(cat out)" ""
 exit $failed

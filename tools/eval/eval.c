@@ -98,7 +98,7 @@ static nrl_status find_run(arena *a, const char *path, const char **config, cons
     if (!exists(*config))
         return nrl_fail(NRL_ERR_CONFIG,
                         "cannot evaluate '%s': expected a YAML file or the directory of a run with config.yaml\n"
-                        "hint: nrl eval FILE.yaml model.path=%s evaluates a model on data.eval of FILE.yaml",
+                        "hint: nrl eval FILE.yaml 'model={path: %s}' evaluates a model on data.eval of FILE.yaml",
                         path, path);
     return one ? NRL_OK : newest_weights(a, path, weights);
 }

@@ -355,7 +355,7 @@ static char *compose(const init *w)
         : w->max_length == w->positions ? "the limit of the model; some samples are longer"
                                         : "covers 99 % of the samples");
     add(&b, arena_printf(a, "  overlong: %s", w->drops ? "drop" : "error"),
-        w->drops ? "drop: longer samples are skipped and counted; or truncate" : "or drop, truncate");
+        w->drops ? "drop: longer samples are skipped and counted; or truncate, split" : "or drop, truncate, split");
     add(&b, arena_printf(a, "  template: %s", w->template), template_reason(w));
     buffer_puts(&b, "\n");
     add(&b, arena_printf(a, "algorithm: %s", w->algorithm),
@@ -369,7 +369,7 @@ static char *compose(const init *w)
     add(&b, arena_printf(a, "  micro_batch_tokens: %lld", (long long)w->micro_batch_tokens),
         "tokens per forward pass: a smaller value needs less memory and does not change results");
     add(&b, arena_printf(a, "  precision: %s", w->precision),
-        strcmp(w->precision, "bf16") ? "bf16 needs less memory and is faster on most devices"
+        strcmp(w->precision, "bf16") ? "bf16 is faster on GPUs and on CPUs with AMX, and halves activations"
                                      : "master weights are fp32");
     add(&b, arena_printf(a, "  activation_checkpointing: %s", w->recomputes ? "all" : "none"),
         w->recomputes ? "recomputes activations, because they would not fit into memory"

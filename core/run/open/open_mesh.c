@@ -104,9 +104,10 @@ static nrl_status check_world(session *se)
     if (rest ? world % ranks : ranks != world)
         return nrl_fail(NRL_ERR_CONFIG,
                         "%s: parallel: %s requires %s%lld ranks, but there %s %d\n"
-                        "hint: `nrl launch -n RANKS --` before the verb starts them",
+                        "hint: nrl launch -n %lld -- run FILE",
                         nrl_node_place(nrl_node_find(se->tree, "parallel")), sizes_text(se),
-                        rest ? "a multiple of " : "", (long long)ranks, world == 1 ? "is" : "are", world);
+                        rest ? "a multiple of " : "", (long long)ranks, world == 1 ? "is" : "are", world,
+                        (long long)ranks);
     for (size_t i = 0; i < se->config.n_axes; i++) {
         const config_axis *x = &se->config.axes[i];
         int32_t size = session_axis_size(se, x);

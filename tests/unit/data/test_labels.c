@@ -157,7 +157,7 @@ static void other_algorithms_refuse_labels(void **state)
     for (int i = 0; i < 2; i++) {
         dataset_options o = support_options(f, "rows.jsonl", rows[i]);
         dataset *d;
-        ASSERT_FAILS(dataset_open(&o, &d), NRL_ERR_DATA, "expected an algorithm that reads labels");
+        ASSERT_FAILS(dataset_open(&o, &d), NRL_ERR_DATA, "algorithm: kto reads labels");
     }
 }
 
