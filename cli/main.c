@@ -59,8 +59,7 @@ static void print_help(FILE *to)
     fprintf(to, "\n"
                 "key=value sets an option, see `nrl describe`. `nrl VERB --help` lists arguments.\n"
                 "Exit codes: 0 success, 1 failure, 2 usage or config, 3 diverged, 4 rank lost,\n"
-                "5 checkpoint corrupt, 6 memory, 7 disk full, 65 data or model,\n"
-                "75 or 130 stopped: resume\n");
+                "5 damaged checkpoint, 6 memory, 7 disk full, 65 data or model, 75, 130 stopped\n");
 }
 
 static nrl_status unknown_verb(const char *name)
