@@ -284,14 +284,18 @@ static const char *list_of_keys(arena *a, const option_part *parts, size_t n_par
 static const char *key_hint(arena *a, const config_problems *problems, const char *full, const suggestion *near,
                             const option_part *parts, size_t n_parts)
 {
-    const char *known = problems->known_as ? problems->known_as(problems->user, a, near->word) : NULL;
+    const char *known = problems->known_as ? problems->known_as(problems->user, a, full) : NULL;
+    if (!known && problems->known_as) known = problems->known_as(problems->user, a, near->word);
     size_t n;
     const config_section *s = config_sections(&n);
     for (size_t i = 0; !known && !near->best && i < n; i++)
         for (size_t k = 0; k < s[i].n_rows; k++)
             if (!strcmp(s[i].rows[k].name, near->word))
                 known = arena_printf(a, "it is %s here", full_name(a, s[i].name, near->word));
-    if (known && strcmp(known, arena_printf(a, "it is %s here", full))) return arena_printf(a, "; %s", known);
+    const char *same = arena_printf(a, "it is %s here", full); /* of another component, which may be named after it */
+    const bool is_same = known && !strncmp(known, same, strlen(same));
+    if (is_same && known[strlen(same)]) return arena_printf(a, "; it is%s", known + strlen(same) + 1);
+    if (known && !is_same) return arena_printf(a, "; %s", known);
     if (near->best) return arena_printf(a, "; did you mean '%s'?", near->best);
     return list_of_keys(a, parts, n_parts);
 }

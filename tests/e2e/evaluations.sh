@@ -162,7 +162,7 @@ run 2 eval adapted
 has err "cannot evaluate 'adapted': it contains neither a complete checkpoint nor an exported model"
 run 2 eval "$source/tests/data/models/llama"
 has err "expected a YAML file or the directory of a run with config.yaml"
-has err "hint: nrl eval FILE.yaml model.path="
+has err "hint: nrl eval FILE.yaml 'model={path: "
 
 # A script evaluates any file as if it were data.eval, which it stays.
 head -n 3 train.jsonl >other.jsonl

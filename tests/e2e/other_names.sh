@@ -127,4 +127,15 @@ run 2 train
 has err "error: unknown verb 'train'; \`nrl run FILE\` trains"
 run 2 sft run.yaml
 has err "with \`algorithm: sft\` in the file"
+# ---- keys of nrl that are asked for in the wrong section or of the wrong component ----
+asked() { # KEY=VALUE TEXT
+    run 2 check run.yaml out=other "$1"
+    has err "$2"
+}
+asked eval.steps=5 "eval.steps: unknown key; it is eval.every here"
+asked data.path=x "data.path: unknown key; it is data.train here"
+asked model.name=x "model.name: unknown key; it is model.path here"
+asked checkpoint.dir=x "checkpoint.dir: unknown key; checkpoints are written to OUT/checkpoints"
+asked 'algorithm={name: sft, beta: 0.1}' "algorithm.beta: unknown key; it is an option of dpo, kto, grpo and distill"
+asked parallel=tp "the axis tensor divides the width of layers: parallel={tensor: N}"
 exit $failed

@@ -86,7 +86,7 @@ same other
 sed -i 's/micro_batch_tokens: 128/micro_batch_tokens: 128, precision: bf16/' config.yaml
 first
 ranks_same 4 "$(with fsdp)"
-sed -i 's/bf16/fp16/' config.yaml
+sed -i 's/precision: bf16/precision: fp16/' config.yaml
 first
 ranks_same 2 "$(with ddp)"
 

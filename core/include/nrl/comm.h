@@ -27,8 +27,8 @@ NRL_API int32_t nrl_mesh_rank(const nrl_mesh *mesh);                    /* of al
 NRL_API int32_t nrl_mesh_world(const nrl_mesh *mesh);
 NRL_API int32_t nrl_mesh_local_world(const nrl_mesh *mesh); /* ranks on this node */
 /* The number of ranks of a group along the axis that are on the same node, from 1 to nrl_mesh_size. Their rank numbers
- * need not be consecutive. It is the same on all ranks: if nodes have different numbers of ranks, the largest number that
- * divides them all is divided among the axes. */
+ * need not be consecutive. It is the same on all ranks: if nodes have different numbers of ranks, the largest number
+ * that divides them all is divided among the axes. */
 NRL_API int32_t nrl_mesh_local_size(const nrl_mesh *mesh, const char *axis);
 /* Divides `axis` into groups of `size` consecutive coordinates. The axis `inner` is the coordinate within a
  * group, `outer` the number of the group. Every rank must call it. NRL_ERR_CONFIG if `size` does not divide
