@@ -9,7 +9,6 @@
 #include <inttypes.h>
 #include <jansson.h>
 #include <math.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -78,19 +77,31 @@ static size_t tree_room(const json_t *j, size_t key_size)
     return size;
 }
 
-/* When an allocation fails, jansson often reports "invalid token", so the allocator records the failure here. */
+/* When an allocation fails, jansson reports "invalid token" or nothing, or drops characters, so the allocator records
+ * the failure. A process has one allocator of jansson and several copies of this file, in plugins: each load sets its
+ * own, and errno has the failures of another copy's, which a load in another thread may have set in between. */
 static _Thread_local bool lacks_memory;
 
 static void *json_memory(size_t size)
 {
     void *memory = mem_try_grow(NULL, size, "JSON");
-    if (!memory) lacks_memory = true;
+    if (!memory) {
+        lacks_memory = true;
+        errno = ENOMEM;
+    }
     return memory;
 }
 
-static void watch_memory(void)
+static json_t *load(const char *text, size_t size, json_error_t *error)
 {
     json_set_alloc_funcs(json_memory, free);
+    lacks_memory = false;
+    errno = 0;
+    json_t *j = json_loadb(text, size, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL, error);
+    if (!j && (errno == ENOMEM || !*error->text)) lacks_memory = true;
+    if (!j || !lacks_memory) return j;
+    json_decref(j);
+    return NULL;
 }
 
 /* Replaces jansson's error texts that a user would not understand. All other texts are clear. */
@@ -158,17 +169,13 @@ static void mark_reals(const char *text, size_t size, buffer *out)
 nrl_status json_parse_at(arena *a, const char *source, int64_t line, int64_t column, const char *text, size_t size,
                          nrl_node **out)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
     json_error_t error;
-    pthread_once(&once, watch_memory);
-    lacks_memory = false;
-    const size_t flags = JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_ALLOW_NUL;
-    json_t *j = json_loadb(text, size, flags, &error);
-    if (!j && json_error_code(&error) == json_error_numeric_overflow) {
+    json_t *j = load(text, size, &error);
+    if (!j && !lacks_memory && json_error_code(&error) == json_error_numeric_overflow) {
         buffer marked = {.what = source};
         mark_reals(text, size, &marked);
         lacks_memory = buffer_check(&marked) != NRL_OK;
-        if (!lacks_memory) j = json_loadb(marked.text, marked.size, flags, &error);
+        if (!lacks_memory) j = load(marked.text, marked.size, &error);
         buffer_free(&marked);
     }
     if (!j && lacks_memory)
