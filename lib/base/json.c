@@ -179,7 +179,8 @@ nrl_status json_parse_at(arena *a, const char *source, int64_t line, int64_t col
         buffer_free(&marked);
     }
     if (!j && lacks_memory)
-        return nrl_fail(NRL_ERR_MEMORY, "cannot parse %s: out of memory for %zu bytes of JSON", source, size);
+        return nrl_fail(NRL_ERR_MEMORY, "cannot parse %s: out of memory: cannot allocate nodes for %zu bytes of JSON",
+                        source, size);
     if (!j) {
         int64_t first = error.line == 1 ? column - 1 : 0; /* columns before the text, on its line */
         return json_mistake(source, line - 1 + error.line, first + (error.column > 0 ? error.column : 1), error.text);
