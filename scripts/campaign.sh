@@ -516,8 +516,8 @@ try_cuda12() {
     }
     get update && get download nvidia-cuda-toolkit nvidia-cuda-dev libnvvm4 libcudart12 libcublas12 libcublaslt12 \
         libcu++-dev libcub-dev libthrust-dev libnvidia-ml-dev || { tail -n 5 "$work/log"; return 1; }
-    for package in "$apt"/files/*.deb; do dpkg-deb -x "$package" "$apt/root" && rm "$package"; done
-    from=$apt/root/usr
+    for package in "$apt"/files/*.deb; do dpkg-deb -x "$package" "$apt/unpacked" && rm "$package"; done
+    from=$apt/unpacked/usr
     mv "$from/include" "$kit" && mv "$from/lib/nvidia-cuda-toolkit/bin/cicc" "$kit/nvvm/bin" &&
         mv "$from/lib/nvidia-cuda-toolkit/libdevice" "$kit/nvvm" && mv "$from/lib/nvidia-cuda-toolkit/bin/nvcc" \
         "$from/lib/nvidia-cuda-toolkit/bin/crt" "$from/bin/ptxas" "$from/bin/cudafe++" "$from/bin/fatbinary" "$from/bin/nvlink" \

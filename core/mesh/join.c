@@ -280,29 +280,6 @@ static int32_t common_divisor(int32_t a, int32_t b)
     return b ? common_divisor(b, a % b) : a;
 }
 
-/* The largest number of ranks that divides the number of ranks of every node; nodes are distinguished as above. */
-static int32_t node_divisor(const nrl_mesh *m, const int32_t *local_ranks)
-{
-    int32_t divisor = 0, run = 0;
-    const int32_t world = m->place.world;
-    int32_t n_first = 0, hosts = 0;
-    for (int32_t r = 0; r < world; r++)
-        n_first += local_ranks[r] == 0;
-    hosts = count_nodes(m, 0);
-    for (int32_t r = 0; r < world; r++) {
-        int32_t n = 0;
-        for (int32_t k = 0; k < world && hosts >= n_first; k++)
-            n += !strcmp(m->hosts[k], m->hosts[r]);
-        run++;
-        if (hosts < n_first && (r + 1 == world || local_ranks[r + 1] == 0)) {
-            n = run;
-            run = 0;
-        }
-        divisor = common_divisor(divisor, n);
-    }
-    return divisor;
-}
-
 static nrl_status read_roll(nrl_mesh *m, const char *roll)
 {
     const int32_t world = m->place.world;
@@ -312,25 +289,21 @@ static nrl_status read_roll(nrl_mesh *m, const char *roll)
     at++;
     if (code) return nrl_fail((nrl_status)code, "%s", at);
     int32_t local = 0, n_first = 0;
+    m->node_divisor = world; /* of the ranks that are the first of a node */
     m->names = mem_alloc((size_t)world * sizeof *m->names);
     m->hosts = mem_alloc((size_t)world * sizeof *m->hosts);
-    int32_t *local_ranks = mem_alloc((size_t)world * sizeof *local_ranks);
-    nrl_status st = NRL_OK;
-    for (int32_t r = 0; r < world && !st; r++) {
+    for (int32_t r = 0; r < world; r++) {
         char host[MAX_FIELD];
-        int pid, n = 0;
-        if (sscanf(at, "%d %d %63s\n%n", &pid, &local_ranks[r], host, &n) < 3) {
-            st = nrl_fail(NRL_ERR_PEER, "the list of ranks from rank 0 ends before rank %d", (int)r);
-            break;
-        }
+        int pid, local_rank, n = 0;
+        if (sscanf(at, "%d %d %63s\n%n", &pid, &local_rank, host, &n) < 3)
+            return nrl_fail(NRL_ERR_PEER, "the list of ranks from rank 0 ends before rank %d", (int)r);
         at += n;
         m->names[r] = mem_printf("rank %d (%s, process %d)", (int)r, host, pid);
         m->hosts[r] = mem_strdup(host);
-        n_first += local_ranks[r] == 0;
+        n_first += local_rank == 0;
+        if (local_rank == 0) m->node_divisor = common_divisor(m->node_divisor, r);
     }
-    if (!st) m->node_divisor = node_divisor(m, local_ranks);
-    free(local_ranks);
-    NRL_TRY(st);
+    if (n_first < 2) m->node_divisor = 0; /* one node, or launchers that do not number the ranks of a node */
     for (int32_t r = 0; r < world; r++)
         local += !strcmp(m->hosts[m->place.rank], m->hosts[r]);
     if (m->place.local_world <= 0) m->place.local_world = local;

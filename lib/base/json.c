@@ -206,6 +206,17 @@ nrl_status json_read_file(arena *a, const char *path, size_t max_bytes, nrl_node
     return st;
 }
 
+bool json_read_f64(const nrl_node *node, double *value)
+{
+    const char *word = nrl_node_string(node, NULL);
+    nrl_node_type kind = nrl_node_kind(node);
+    *value = nrl_node_f64(node, NAN);
+    if (kind == NRL_NODE_INT || kind == NRL_NODE_FLOAT) return true;
+    if (word && !strcmp(word, "Infinity")) *value = INFINITY;
+    if (word && !strcmp(word, "-Infinity")) *value = -INFINITY;
+    return word && (!isnan(*value) || !strcmp(word, "NaN"));
+}
+
 /* ---- writing ---- */
 
 size_t json_utf8_size(const unsigned char *s, size_t left)

@@ -23,6 +23,9 @@ nrl_status json_read_file(arena *a, const char *path, size_t max_bytes, nrl_node
  * values become the strings "NaN", "Infinity", "-Infinity". [any] */
 char *json_write(const nrl_node *node, int indent);
 void json_add(buffer *b, const nrl_node *node, int indent); /* the same to the end of a text */
+/* Reads a number that json_write wrote: NaN and infinities are texts in JSON. Returns false if the node is not one.
+ * [any] */
+bool json_read_f64(const nrl_node *node, double *value);
 /* Adds a string literal. Invalid UTF-8, for example of a Lua string, becomes U+FFFD. */
 void json_add_string(buffer *b, const char *text, size_t size);
 

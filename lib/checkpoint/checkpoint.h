@@ -136,6 +136,9 @@ nrl_status checkpoint_use_threads(checkpoint *c, int threads);
 /* Reads the elements of the shard into host memory, in the order of the shard. Reads only the chunks that hold some of
  * them. One call at a time. */
 nrl_status checkpoint_read(checkpoint *c, size_t i, const layout_shard *piece, void *to);
+/* A list of n elements in slot "rank", whose name is OWNER/NAME, such as "parallel/residual", because plugins of two
+ * kinds may use the same name. The name is in the arena. [any] */
+checkpoint_tensor checkpoint_rank_tensor(arena *a, const char *owner, const char *name, nrl_dtype dtype, int64_t n);
 /* Reads a whole tensor of slot "rank" of one rank. *found is false if there is none with that shape and dtype. */
 nrl_status checkpoint_read_rank(checkpoint *c, int32_t rank, const checkpoint_tensor *t, void *to, bool *found);
 /* Reads everything. Calls `damaged` for each damaged shard; if it is NULL, the first damage is the error. */

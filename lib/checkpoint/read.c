@@ -110,6 +110,15 @@ nrl_status checkpoint_read(checkpoint *c, size_t i, const layout_shard *piece, v
     return NRL_OK;
 }
 
+checkpoint_tensor checkpoint_rank_tensor(arena *a, const char *owner, const char *name, nrl_dtype dtype, int64_t n)
+{
+    return (checkpoint_tensor){.name = arena_printf(a, "%s/%s", owner, name),
+                               .slot = FORMAT_RANK_SLOT,
+                               .dtype = dtype,
+                               .n_dims = 1,
+                               .dims = {n}};
+}
+
 nrl_status checkpoint_read_rank(checkpoint *c, int32_t rank, const checkpoint_tensor *t, void *to, bool *found)
 {
     const file_index *f = rank < c->m.world ? &c->files[rank] : NULL;

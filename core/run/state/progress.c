@@ -1,8 +1,8 @@
 /*
  * progress.c - the numbers of run_progress, one list for both directions, and the types of a checkpoint's nodes.
  */
+#include "base/json.h"
 #include "run/state/state.h"
-#include "run/state/state_io.h"
 #include <math.h>
 #include <string.h>
 
@@ -49,20 +49,20 @@ static nrl_status read_fields(const checkpoint *c, run_progress *p, double *lr_o
     const nrl_node *first = nrl_node_find(map, "first_loss");
     p->first_loss = NAN;
     p->far_steps = 0;
-    if (first && !state_read_f64(first, &p->first_loss))
+    if (first && !json_read_f64(first, &p->first_loss))
         return nrl_fail(NRL_ERR_CORRUPT, "progress.first_loss is not a number");
     NRL_TRY(nrl_node_find(map, "far_steps") ? read_count(map, "far_steps", p->step, &p->far_steps) : NRL_OK);
     if (p->step != step)
         return nrl_fail(NRL_ERR_CORRUPT, "progress.step is %lld, the manifest's step %lld", (long long)p->step,
                         (long long)step);
-    if (!state_read_f64(nrl_node_find(map, "best"), &p->best))
+    if (!json_read_f64(nrl_node_find(map, "best"), &p->best))
         return nrl_fail(NRL_ERR_CORRUPT, "progress.best is not a number");
     if (isfinite(metric) && (!p->best_step || (p->best_step == step && fabs(metric) != fabs(p->best))))
         return nrl_fail(NRL_ERR_CORRUPT, "the manifest's metric is %g, progress.best %g at step %lld", metric, p->best,
                         (long long)p->best_step);
     p->judged = isfinite(metric) ? metric : 0;
     p->judged_step = isfinite(metric) ? step : 0;
-    if (!state_read_f64(nrl_node_find(map, "lr_override"), lr_override) ||
+    if (!json_read_f64(nrl_node_find(map, "lr_override"), lr_override) ||
         !(*lr_override == -1 || (*lr_override >= 0 && isfinite(*lr_override))))
         return nrl_fail(NRL_ERR_CORRUPT, "progress.lr_override is not a learning rate");
     return NRL_OK;

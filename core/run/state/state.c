@@ -33,14 +33,16 @@ int64_t state_bytes(const state_parts *s)
     return params_bytes(s->model, &scope) + optimizer_state_bytes(s->trainer->parts.updates);
 }
 
+static nrl_state_io state_io_of(const nrl_mesh *mesh, const char *owner)
+{
+    return (nrl_state_io){.rank = nrl_mesh_rank(mesh), .world = nrl_mesh_world(mesh), .owner = owner};
+}
+
 /* The state of a strategy, of which every rank has its own. The key of the axis that takes the remaining
  * ranks is "parallel", the keys of others are "parallel.AXIS". */
 static nrl_state_io strategy_state_io(const nrl_mesh *mesh, arena *a, const strategy_member *one)
 {
-    return (nrl_state_io){.rank = nrl_mesh_rank(mesh),
-                          .world = nrl_mesh_world(mesh),
-                          .owner =
-                              one->axis->takes_rest ? "parallel" : arena_printf(a, "parallel.%s", one->axis->name)};
+    return state_io_of(mesh, one->axis->takes_rest ? "parallel" : arena_printf(a, "parallel.%s", one->axis->name));
 }
 
 nrl_status state_add(const state_parts *s, arena *a, checkpoint_writer *w)
@@ -70,13 +72,11 @@ nrl_status state_add(const state_parts *s, arena *a, checkpoint_writer *w)
     if (tr->script_state) checkpoint_add_node(w, "script", node_text(a, tr->script_state));
     if (p->step && p->judged_step == p->step && isfinite(p->judged)) checkpoint_set_metric(w, p->judged);
     if (walk->algorithm->state) {
-        nrl_state_io v = {.a = a,
-                          .into = node_new(a, NRL_NODE_MAP),
-                          .writer = w,
-                          .same_on_all_ranks = true,
-                          .rank = nrl_mesh_rank(tr->parts.mesh),
-                          .world = nrl_mesh_world(tr->parts.mesh),
-                          .owner = "algorithm"};
+        nrl_state_io v = state_io_of(tr->parts.mesh, "algorithm");
+        v.a = a;
+        v.into = node_new(a, NRL_NODE_MAP);
+        v.writer = w;
+        v.same_on_all_ranks = true;
         NRL_TRY(walk->algorithm->state(walk->algorithm_self, &v));
         checkpoint_add_node(w, "algorithm", v.into);
     }
@@ -138,12 +138,10 @@ static nrl_status check_kind(const state_parts *s, const checkpoint *c)
 static nrl_status restore_algorithm(const state_parts *s, const work *w, checkpoint *c)
 {
     if (!w->algorithm->state) return NRL_OK;
-    nrl_state_io v = {.from = checkpoint_node(c, "algorithm"),
-                      .may_lack = s->mismatch_warns,
-                      .saved = c,
-                      .rank = nrl_mesh_rank(s->trainer->parts.mesh),
-                      .world = nrl_mesh_world(s->trainer->parts.mesh),
-                      .owner = "algorithm"};
+    nrl_state_io v = state_io_of(s->trainer->parts.mesh, "algorithm");
+    v.from = checkpoint_node(c, "algorithm");
+    v.may_lack = s->mismatch_warns;
+    v.saved = c;
     return w->algorithm->state(w->algorithm_self, &v);
 }
 

@@ -3,41 +3,10 @@
  * slot "rank".
  */
 #include "run/state/state_io.h"
-#include "checkpoint/format.h"
+#include "base/json.h"
 #include "tensor/ctx.h"
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* JSON has no NaN and no infinities: the writer stores them as strings. */
-bool state_read_f64(const nrl_node *node, double *value)
-{
-    const char *word = nrl_node_string(node, NULL);
-    nrl_node_type kind = nrl_node_kind(node);
-    *value = nrl_node_f64(node, NAN);
-    if (kind == NRL_NODE_INT || kind == NRL_NODE_FLOAT) return true;
-    if (word && !strcmp(word, "Infinity")) *value = INFINITY;
-    if (word && !strcmp(word, "-Infinity")) *value = -INFINITY;
-    return word && (!isnan(*value) || !strcmp(word, "NaN"));
-}
-
-/* Reads an integer. Returns false if the node is not one. */
-static bool read_i64(const nrl_node *node, int64_t *value)
-{
-    *value = nrl_node_int(node, 0);
-    return nrl_node_kind(node) == NRL_NODE_INT;
-}
-
-/* The entry of a tensor is named OWNER/NAME, such as "parallel/residual", because plugins of two kinds may use the same
- * name. */
-static checkpoint_tensor entry_of(const nrl_state_io *v, arena *a, const char *name, nrl_dtype dtype, int64_t n)
-{
-    return (checkpoint_tensor){.name = arena_printf(a, "%s/%s", v->owner, name),
-                               .slot = FORMAT_RANK_SLOT,
-                               .dtype = dtype,
-                               .n_dims = 1,
-                               .dims = {n}};
-}
 
 /* Numbers that are too many for a manifest are an entry of rank 0's file; the map has their number instead of a list.
  */
@@ -47,7 +16,7 @@ static nrl_status io_entry(nrl_state_io *v, const char *name, void *numbers, nrl
 {
     arena a = {0};
     bool found = true;
-    const checkpoint_tensor c = entry_of(v, &a, name, dtype, n);
+    const checkpoint_tensor c = checkpoint_rank_tensor(&a, v->owner, name, dtype, n);
     const layout_shard whole = piece_of_whole(1, c.dims);
     nrl_status st = NRL_OK;
     if (v->saved)
@@ -90,7 +59,8 @@ static nrl_status io_numbers(nrl_state_io *v, const char *name, double *reals, i
                         nrl_node_size(list), (long long)n);
     for (int64_t i = 0; i < n; i++) {
         const nrl_node *one = nrl_node_at(list, (size_t)i);
-        if (reals ? !state_read_f64(one, &reals[i]) : !read_i64(one, &integers[i]))
+        if (integers) integers[i] = nrl_node_int(one, 0);
+        if (reals ? !json_read_f64(one, &reals[i]) : nrl_node_kind(one) != NRL_NODE_INT)
             return nrl_fail(NRL_ERR_CORRUPT, "state '%s' contains a value that is not %s", name,
                             reals ? "a number" : "an integer");
     }
@@ -135,7 +105,8 @@ nrl_status nrl_state_io_tensor(nrl_state_io *v, nrl_ctx *ctx, const char *name, 
     nrl_status st = NRL_OK;
     *found = false;
     if (v->writer || v->saved) {
-        const checkpoint_tensor c = entry_of(v, &a, name, nrl_tensor_dtype(t), nrl_tensor_numel(t));
+        const checkpoint_tensor c =
+            checkpoint_rank_tensor(&a, v->owner, name, nrl_tensor_dtype(t), nrl_tensor_numel(t));
         st = v->writer ? save_tensor(v, ctx, &c, t) : load_tensor(v, ctx, &c, t, found);
     }
     arena_free(&a);

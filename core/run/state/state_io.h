@@ -26,7 +26,4 @@ struct nrl_state_io {
     const char *owner; /* prefix of the tensors' names, such as "parallel" */
 };
 
-/* Reads a saved number, which may be NaN or infinite. Returns false if the node is not a number. */
-bool state_read_f64(const nrl_node *node, double *value);
-
 #endif
