@@ -130,7 +130,7 @@ nrl_status data_parts_open(const dataset_options *o, data_schema *schema, data_p
         return nrl_fail(NRL_ERR_CONFIG,
                         "data.overlong: split is not supported by this algorithm, which compares whole answers; "
                         "expected drop or truncate");
-    NRL_TRY(data_schema_set(schema, o->columns, o->extra, o->pairs, o->labels));
+    NRL_TRY(data_schema_set(schema, o->columns, o->extra, o->pairs, o->labels, o->generates));
     NRL_TRY(data_parts_list(o, out));
     return data_parts_select(o, out);
 }
@@ -179,7 +179,7 @@ nrl_status dataset_of_parts(const dataset_options *o, data_parts *parts, dataset
     data_schema schema;
     d->parts = *parts;
     *parts = (data_parts){0};
-    nrl_status st = data_schema_set(&schema, o->columns, o->extra, o->pairs, o->labels);
+    nrl_status st = data_schema_set(&schema, o->columns, o->extra, o->pairs, o->labels, o->generates);
     return finish_open(d, st == NRL_OK ? complete(o, &schema, d) : st, out);
 }
 

@@ -100,7 +100,8 @@ nrl_status data_part_identify(const dataset_options *o, data_part *p)
 
 nrl_status data_part_schema(const dataset_options *o, const data_part *p, data_schema *out)
 {
-    nrl_status st = data_schema_set(out, p->columns ? p->columns : o->columns, o->extra, o->pairs, o->labels);
+    nrl_status st =
+        data_schema_set(out, p->columns ? p->columns : o->columns, o->extra, o->pairs, o->labels, o->generates);
     if (st != NRL_OK && p->columns) nrl_add_context("%s", nrl_node_place(p->columns));
     return st;
 }

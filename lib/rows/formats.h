@@ -8,7 +8,7 @@
 struct data_format {
     const char *name;
     bool pairs;
-    bool unlabelled;             /* has no prompt, and therefore no answer that could have a label */
+    bool unlabelled;             /* has no answer that could have a label */
     uint32_t required, optional; /* bit k: data_key k */
     nrl_status (*read)(arena *a, const data_schema *s, const nrl_node *row, data_sample *out);
 };

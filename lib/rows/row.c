@@ -104,12 +104,16 @@ static const data_format formats[] = {
     {"prompt/completion", false, false, KEY(PROMPT) | KEY(COMPLETION), CHAT_OPTIONS, data_read_prompted},
     {"Alpaca", false, false, KEY(INSTRUCTION) | KEY(OUTPUT), ALPACA_OPTIONS, data_read_alpaca},
     {"text", false, true, KEY(TEXT), 0, data_read_plain},
+    {"prompt", false, true, KEY(PROMPT), CHAT_OPTIONS, data_read_prompted},
 };
 enum { N_FORMATS = sizeof formats / sizeof *formats };
 
 static const char expected_single[] =
     "expected messages, or prompt and completion, or text, or instruction and output (Alpaca), or "
     "conversations (ShareGPT), or input_ids and labels";
+static const char expected_prompts[] =
+    "expected prompt, or prompt and completion, or messages, or instruction and output (Alpaca), or conversations "
+    "(ShareGPT), or input_ids and labels";
 static const char expected_labelled[] =
     "expected messages, or prompt and completion, or instruction and output (Alpaca), or "
     "conversations (ShareGPT), or input_ids and labels; and label or kto_tag";
@@ -149,9 +153,10 @@ static nrl_status add_extra(data_schema *s, const char *name)
     return NRL_OK;
 }
 
-nrl_status data_schema_set(data_schema *s, const nrl_node *columns, const nrl_node *extra, bool pairs, bool labels)
+nrl_status data_schema_set(data_schema *s, const nrl_node *columns, const nrl_node *extra, bool pairs, bool labels,
+                           bool prompts)
 {
-    *s = (data_schema){.pairs = pairs, .labels = labels};
+    *s = (data_schema){.pairs = pairs, .labels = labels, .prompts = prompts};
     for (int k = 0; k < DATA_KEY_COUNT; k++)
         s->name[k] = key_names[k];
     for (size_t i = 0; i < nrl_node_size(columns); i++)
@@ -213,6 +218,17 @@ static const char *found_keys(const nrl_node *row, char *out, size_t room)
     return out[0] ? out : "none";
 }
 
+/* Returns the name of a key of the row that probably means the key of entry `k`, or NULL. */
+static const char *likely_name(const nrl_node *row, size_t k)
+{
+    char name[70];
+    for (size_t i = 0; i < nrl_node_size(row); i++) {
+        snprintf(name, sizeof name, "|%.64s|", nrl_node_key(row, i));
+        if (strstr(likely[k].names, name)) return nrl_node_key(row, i);
+    }
+    return NULL;
+}
+
 /* "; in place of `prompt`: question" as the option that renames keys; false if the names tell nothing. */
 static bool suggest_columns(const data_schema *s, const nrl_node *row, char *out, size_t room)
 {
@@ -223,24 +239,23 @@ static bool suggest_columns(const data_schema *s, const nrl_node *row, char *out
     }
     uint32_t found = 0;
     size_t at = 0;
-    char name[70];
     for (size_t k = 0; k < sizeof likely / sizeof *likely; k++) {
         const data_key key = likely[k].key;
         const bool of_pair = key == DATA_KEY_CHOSEN || key == DATA_KEY_REJECTED;
-        if (key == DATA_KEY_PROMPT ? !s->pairs && !(found & KEY(COMPLETION)) : s->pairs != of_pair) continue;
+        if (key == DATA_KEY_PROMPT ? !s->pairs && !s->prompts && !(found & KEY(COMPLETION)) : s->pairs != of_pair)
+            continue;
         if (key == DATA_KEY_TEXT && (found || s->labels)) continue;
         if (nrl_node_find(row, key_names[key])) found |= 1u << key;
-        for (size_t i = 0; i < nrl_node_size(row) && !(found >> key & 1); i++) {
-            snprintf(name, sizeof name, "|%.64s|", nrl_node_key(row, i));
-            if (!strstr(likely[k].names, name)) continue;
-            int n = snprintf(out + at, room - at, "%s%s: %.*s", at ? ", " : "{", key_names[key], (int)strlen(name) - 2,
-                             name + 1);
-            at += n > 0 && (size_t)n < room - at ? (size_t)n : 0;
-            found |= 1u << key;
-        }
+        const char *name = found >> key & 1 ? NULL : likely_name(row, k);
+        if (!name) continue;
+        int n = snprintf(out + at, room - at, "%s%s: %.64s", at ? ", " : "{", key_names[key], name);
+        at += n > 0 && (size_t)n < room - at ? (size_t)n : 0;
+        found |= 1u << key;
     }
     if (at && at + 1 < room) strcpy(out + at, "}");
-    return at && (s->pairs ? !(ANSWERS & ~found) : (found & KEY(TEXT)) || found == (KEY(PROMPT) | KEY(COMPLETION)));
+    return at && (s->pairs ? !(ANSWERS & ~found)
+                           : (found & KEY(TEXT)) || found == (KEY(PROMPT) | KEY(COMPLETION)) ||
+                                 (s->prompts && found == KEY(PROMPT)));
 }
 
 /* A command that converts the file, or the option that renames its keys. */
@@ -305,7 +320,8 @@ static nrl_status fail_unknown(const data_schema *s, const nrl_node *row)
     char keys[400];
     found_keys(row, keys, sizeof keys);
     for (int i = 0; i < N_FORMATS; i++) {
-        if (formats[i].pairs == s->pairs || !has_all(s, row, formats[i].required)) continue;
+        if (formats[i].pairs == s->pairs || formats[i].required == KEY(PROMPT) || !has_all(s, row, formats[i].required))
+            continue;
         if (s->pairs)
             return nrl_fail(NRL_ERR_DATA,
                             "a row of single samples (%s), but the algorithm learns from "
@@ -318,7 +334,10 @@ static nrl_status fail_unknown(const data_schema *s, const nrl_node *row)
                             formats[i].name, expected_labelled);
         return fail_pairs(s, row, &formats[i]);
     }
-    const char *expected = s->pairs ? expected_pairs : s->labels ? expected_labelled : expected_single;
+    const char *expected = s->pairs     ? expected_pairs
+                           : s->labels  ? expected_labelled
+                           : s->prompts ? expected_prompts
+                                        : expected_single;
     if (!*keys) return nrl_fail(NRL_ERR_DATA, "a row without keys; %s", expected);
     nrl_fail(NRL_ERR_DATA, "no row format has these keys: %s; %s", keys, expected);
     return fail_with_hint(s, row);
@@ -338,6 +357,17 @@ static bool is_kto(const data_schema *s, const nrl_node *row)
             (!s->pairs && has_all(s, row, KEY(CONVERSATIONS))));
 }
 
+/* Rows of prompts alone have the format of the last entry only if the answers are generated, and if no other key looks
+ * like an answer that rewards could read. */
+static bool is_format(const data_schema *s, const nrl_node *row, const data_format *f)
+{
+    if (f->pairs != s->pairs || (s->labels && f->unlabelled) || !has_all(s, row, f->required)) return false;
+    if (f->required != KEY(PROMPT)) return true;
+    for (size_t k = 0; k < sizeof likely / sizeof *likely; k++)
+        if (likely[k].key == DATA_KEY_COMPLETION && likely_name(row, k)) return false;
+    return s->prompts;
+}
+
 nrl_status data_schema_detect(data_schema *s, const nrl_node *row)
 {
     for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++) {
@@ -351,9 +381,7 @@ nrl_status data_schema_detect(data_schema *s, const nrl_node *row)
             "a labelled row (an answer and a true/false 'label'), but the algorithm "
             "does not read labels\nhint: algorithm: kto reads labels; to train on every answer, remove the label");
     for (int i = 0; i < N_FORMATS; i++) {
-        if (!(formats[i].pairs == s->pairs && !(s->labels && formats[i].unlabelled)) ||
-            !has_all(s, row, formats[i].required))
-            continue;
+        if (!is_format(s, row, &formats[i])) continue;
         s->format = &formats[i];
         return NRL_OK;
     }

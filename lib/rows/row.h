@@ -83,7 +83,7 @@ typedef struct {
     const char *name[DATA_KEY_COUNT]; /* of each key in this file */
     const char *extra[DATA_MAX_EXTRA];
     int n_extra; /* including the label, which comes last */
-    bool pairs, labels;
+    bool pairs, labels, prompts;
     const data_format *format; /* set by data_schema_detect */
 } data_schema;
 
@@ -91,8 +91,9 @@ typedef struct {
 #define DATA_LABEL "label"
 
 /* Reads data.columns and data.extra (either may be NULL) and borrows their text. `pairs`: rows have a chosen and a
- * rejected answer; `labels`: rows have one answer and a label. NRL_ERR_CONFIG. */
-nrl_status data_schema_set(data_schema *s, const nrl_node *columns, const nrl_node *extra, bool pairs, bool labels);
+ * rejected answer; `labels`: rows have one answer and a label; `prompts`: rows need no answer. NRL_ERR_CONFIG. */
+nrl_status data_schema_set(data_schema *s, const nrl_node *columns, const nrl_node *extra, bool pairs, bool labels,
+                           bool prompts);
 /* Finds the format of a file from its first row. */
 nrl_status data_schema_detect(data_schema *s, const nrl_node *row);
 const char *data_format_name(const data_format *f);

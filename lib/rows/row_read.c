@@ -205,7 +205,10 @@ nrl_status data_read_prompted(arena *a, const data_schema *s, const nrl_node *ro
     bool pair = out->n_sides == 2;
     bool has_prompt = s->format->required != ((1u << DATA_KEY_CHOSEN) | (1u << DATA_KEY_REJECTED));
     NRL_TRY(read_prompt(a, s, row, out, &prompt));
-    NRL_TRY(read_content(a, s, row, pair ? DATA_KEY_CHOSEN : DATA_KEY_COMPLETION, out, &answer[0]));
+    if (pair || s->format->required >> DATA_KEY_COMPLETION & 1)
+        NRL_TRY(read_content(a, s, row, pair ? DATA_KEY_CHOSEN : DATA_KEY_COMPLETION, out, &answer[0]));
+    else
+        answer[0] = (data_content){.is_text = prompt.is_text, .text = {"", 0}};
     if (pair) NRL_TRY(read_content(a, s, row, DATA_KEY_REJECTED, out, &answer[1]));
     bool text = prompt.is_text;
     for (int i = 0; i < out->n_sides; i++)

@@ -15,7 +15,7 @@
 #include "tokens/encode.h"
 #include <stdio.h>
 
-enum { DATA_CACHE_VERSION = 6, DATA_FORMAT_NAME = 40 };
+enum { DATA_CACHE_VERSION = 7, DATA_FORMAT_NAME = 40 };
 
 typedef struct {
     int64_t rows, outcome[DATA_OUTCOMES];

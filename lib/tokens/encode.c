@@ -130,16 +130,20 @@ static nrl_status encode_generation(data_encoder *e, const nrl_conversation *who
     while (turn > whole->n_prompt && (strcmp(whole->messages[turn - 1].role, "assistant") != 0 ||
                                       whole->messages[turn - 1].train == NRL_MESSAGE_UNTRAINED))
         turn--;
-    if (turn == whole->n_prompt)
-        return chat_render_conversation(o->template, e->scratch, whole, out); /* no such turn */
-    const nrl_message *answer = &whole->messages[turn - 1];
+    /* Without such a turn a conversation that waits for one is a prompt, and its answer is empty. */
+    const bool has_turn = turn > whole->n_prompt;
+    if (!has_turn && turn < whole->n && !strcmp(whole->messages[whole->n - 1].role, "assistant"))
+        return chat_render_conversation(o->template, e->scratch, whole, out); /* nothing in it is trained */
     nrl_conversation c = *whole;
-    c.n = turn - 1;
+    c.n = has_turn ? turn - 1 : whole->n;
     c.n_prompt = 0;
     c.add_generation_prompt = true;
     NRL_TRY(chat_render_conversation(o->template, e->scratch, &c, out));
     const size_t n_prompt = out->tokens.n;
-    NRL_TRY(tokenizer_encode(o->tokenizer, e->scratch, answer->content, answer->content_size, 0, &out->tokens));
+    if (has_turn) {
+        const nrl_message *answer = &whole->messages[turn - 1];
+        NRL_TRY(tokenizer_encode(o->tokenizer, e->scratch, answer->content, answer->content_size, 0, &out->tokens));
+    }
     if (!e->has_end) e->end = chat_template_end(o->template);
     e->has_end = true;
     if (e->end != NRL_TOKEN_NONE)
@@ -272,7 +276,8 @@ nrl_status data_encode(data_encoder *e, const data_sample *s, data_outcome *outc
     e->piece = 0;
     e->endless = e->merged = false;
     e->identical = data_sample_is_identical(s);
-    *outcome = data_sample_is_empty(s) ? DATA_EMPTY : DATA_KEPT;
+    const bool is_prompt = e->options->generates && (s->shape == DATA_SHAPE_PROMPTED || s->shape == DATA_SHAPE_CHAT);
+    *outcome = data_sample_is_empty(s) && !is_prompt ? DATA_EMPTY : DATA_KEPT;
     if (*outcome != DATA_KEPT) return NRL_OK;
     NRL_TRY(encode_shape(e, s));
     for (int i = 0; i < s->n_sides; i++) {

@@ -3,11 +3,12 @@
  *   text      BOS, the text, EOS; all trained
  *   prompted  BOS, prompt and answer tokenised as one string, EOS; trained from the token number
  *             that the prompt alone has
- *             With `generates`: the prompt's own tokens, then those of the answer alone.
+ *             With `generates`: the prompt's own tokens, then those of the answer alone, which may be empty.
  *   chat      rendered by the template; trained: assistant turns with their end-of-turn token, after
  *             the messages of the prompt, except messages with weight 0 or train false. With
  *             `generates`: what comes before the last trained turn with the generation prompt,
- *             then the content of this turn and the token that ends it
+ *             then the content of this turn and the token that ends it; without such a turn, all messages
+ *             and the generation prompt, then only the token that ends a turn
  *   ids       as given; labels -100 = not trained
  *
  * BOS is added if the tokenizer adds one, EOS if the tokenizer has one, and neither is repeated if the text contains it

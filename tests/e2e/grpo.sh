@@ -188,6 +188,31 @@ for strategy in ddp fsdp; do
     near found losses "the losses of 2 ranks with $strategy and a row that is repeated"
 done
 
+# Rows of prompts alone, as TRL has them, train as rows with an answer that no reward reads. A key that looks like the
+# answer is not overlooked: rewards would compare with an empty text.
+cat >length.lua <<LUA
+return function(s) assert(s.answer == (os.getenv "ANSWER" or "")) return #s.completion % 7 end
+LUA
+preferences pref '{name: grpo, reward: length.lua, group_size: 4, max_tokens: 8}' >text.yaml
+prompts=$source/configs/data/pref.jsonl
+sed 's/, "chosen": .*/, "completion": "yes"}/' "$prompts" >answered.jsonl
+sed 's/, "chosen": .*/}/' "$prompts" >prompts.jsonl
+sed 's/, "chosen": .*/, "answer": "yes"}/' "$prompts" >answers.jsonl
+ANSWER=yes run 0 run text.yaml out=answered data.train=answered.jsonl data.eval=answered.jsonl
+run 0 run text.yaml out=prompts data.train=prompts.jsonl data.eval=prompts.jsonl
+has out "prompt"
+run 0 run text.yaml out=pairs
+has err "keys that are not used: 'chosen', 'rejected'"
+for out in prompts pairs; do
+    is "losses of $out" "$(values $out loss)" "$(values answered loss)"
+done
+run 65 check text.yaml out=bad data.train=answers.jsonl
+has err "answers.jsonl:1: no row format has these keys: prompt, answer; expected prompt, or prompt and completion"
+has err "hint: data.columns: {completion: answer}"
+sed 's/"prompt"/"question"/' prompts.jsonl >questions.jsonl
+run 65 check text.yaml out=bad data.train=questions.jsonl
+has err "hint: data.columns: {prompt: question}"
+
 # It learns: the reward is the share of even tokens, half of which are even at first.
 run 0 run c1.yaml out=long "loggers=[console, jsonl]" train.steps=60 algorithm.group_size=8 data.eval=$data/objectives/rows.jsonl eval.every=30 \
     checkpoint.export=best checkpoint.every=30 train.global_batch=4

@@ -3,11 +3,13 @@
 # option in the hint, or a command (where jq is installed), makes the row work.
 . "$(dirname "$0")/e2e.sh"
 
+echo 'return function() return 1 end' >reward.lua
 check() {
     cat "$2" "$2" "$2" "$2" "$2" "$2" "$2" "$2" >rows.jsonl # the loss of labelled answers takes groups of 8
-    algorithm=$1
+    config=$1 loss=
+    [ "$1" != grpo ] || config=sft loss='algorithm={name: grpo, reward: reward.lua}'
     shift 2
-    run "$@" "$source/configs/$algorithm.yaml" data.train=rows.jsonl data.eval= eval.every=0 train.global_batch=8 \
+    run "$@" "$source/configs/$config.yaml" ${loss:+"$loss"} data.train=rows.jsonl data.eval= eval.every=0 train.global_batch=8 \
         data.max_length=400 train.micro_batch_tokens=4000 ${columns:+"data.columns=$columns"}
 }
 

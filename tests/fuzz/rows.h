@@ -56,7 +56,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (!size) return 0;
     data_schema schema;
     bool pairs = data[0] & 1, labels = !pairs && data[0] & 64;
-    if (data_schema_set(&schema, NULL, NULL, pairs, labels) != NRL_OK) abort();
+    if (data_schema_set(&schema, NULL, NULL, pairs, labels, !pairs && !labels) != NRL_OK) abort();
     data_build_options o = {.name = "fuzz", .schema = &schema};
     o.encode = (data_encode_options){.tokenizer = byte_tokenizer(),
                                      .vocab_size = 258,

@@ -48,7 +48,6 @@ const char *session_cache_folder(session *se)
 dataset_options session_dataset_options(session *se, const nrl_node *source, double held_out, const char *role)
 {
     const config_data *d = &se->config.data;
-    bool labels = se->algorithm->example_kind == 2;
     return (dataset_options){.host = se->host,
                              .source = source,
                              .held_out = held_out,
@@ -63,8 +62,8 @@ dataset_options session_dataset_options(session *se, const nrl_node *source, dou
                              .train_on_last = d->train_on == CONFIG_TRAIN_ON_LAST,
                              .generates = se->algorithm->rollout,
                              .pairs = se->algorithm->example_kind == 1,
-                             .labels = labels,
-                             .kl_pairs = labels && work_needs(se->algorithm, "kl_pairs"),
+                             .labels = se->algorithm->example_kind == 2,
+                             .kl_pairs = se->algorithm->example_kind == 2 && work_needs(se->algorithm, "kl_pairs"),
                              /* the noise of NEFTune depends on the length of the whole sequence, which differs */
                              .prefix_sharing = d->prefix_sharing && !(se->config.train.neftune_alpha > 0),
                              .columns = d->columns,

@@ -155,6 +155,17 @@ static void a_prompt_that_is_continued_has_the_tokens_of_generation(void **state
                 "{% if add_generation_prompt %}a<t>{% endif %}");
     o.generates = true;
     check(f, &o, "uq<|im_end|>a<t>" L "x</t> b<|im_end|>" R);
+    /* Prompts without an answer: only the token that ends a turn follows. */
+    static const char *const rows[] = {"{\"prompt\": [" USER("q") "]}\n", "{\"messages\": [" USER("q") "]}\n",
+                                       "{\"prompt\": [" USER("q") "], \"completion\": \"\"}\n"};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        o = options(f, rows[i], template);
+        o.generates = true;
+        check(f, &o, "<|im_start|>user:q<|im_end|>\n<|im_start|>assistant:" L "<|im_end|>" R);
+    }
+    o = support_options(f, "data.jsonl", "{\"prompt\": \"ab \"}\n");
+    o.generates = true;
+    check(f, &o, "<s>ab " L "</s>" R);
 }
 
 static void both_answers_of_a_pair_are_trained_behind_their_prompt(void **state)
