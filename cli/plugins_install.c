@@ -4,6 +4,7 @@
  * or an archive of sources is built with CMake.
  */
 #include "base/disk.h"
+#include "base/file.h"
 #include "base/hash.h"
 #include "base/json.h"
 #include "base/paths.h"
@@ -49,8 +50,7 @@ static int remove_entry(const char *path, const struct stat *s, int type, struct
 
 static nrl_status make_stage(installation *in)
 {
-    const char *place = cli_getenv("TMPDIR");
-    char *folder = arena_printf(&in->a, "%s/nrl-plugins-install-XXXXXX", place ? place : "/tmp");
+    char *folder = arena_printf(&in->a, "%s/nrl-plugins-install-XXXXXX", file_temporary_folder());
     if (in->stage) return NRL_OK;
     if (!mkdtemp(folder)) return failed("create", folder);
     in->stage = folder;

@@ -408,7 +408,7 @@ try_sanitize() {
     case $(($1 % 2)) in 1) preset=asan kinds=address,undefined ;; 0) preset=tsan kinds=thread ;; esac
     cmake --preset $preset -DNRL_SANITIZE=$kinds -DNRL_TESTS=ON -DNRL_CUDA=OFF >"$work/log" 2>&1 &&
         cmake --build --preset $preset --parallel "$(nproc)" >"$work/log" 2>&1 || { tail -n 30 "$work/log"; return 1; }
-    OMP_NUM_THREADS=1 ctest --preset $preset --parallel "$(nproc)" \
+    ctest --preset $preset --parallel "$(nproc)" \
         -R '^(ddp|fsdp|gloo|mesh|pipeline)\.|^conformance\.(parallel|collectives)\.|^e2e\.(strategies|ranks_killed)$' >"$work/tests" 2>&1
     code=$?
     echo "$kinds: $(grep 'tests passed' "$work/tests" || tail -n 1 "$work/tests")"
@@ -435,7 +435,7 @@ try_suite() {
     fi
     begin=$(date +%s)
     # The tests run short campaigns of their own, whose tries do not belong into this one's ledger.
-    NRL_CAMPAIGN_LEDGER='' NRL_TEST_CPU="$*" OMP_NUM_THREADS=1 ctest --test-dir "$build" --resource-spec-file "$build/tests/processors.json" \
+    NRL_CAMPAIGN_LEDGER='' NRL_TEST_CPU="$*" ctest --test-dir "$build" --resource-spec-file "$build/tests/processors.json" \
         --parallel $((3 * slots)) -LE peers >"$work/suite" 2>&1
     code=$?
     for hog in $hogs; do kill "$hog" && wait "$hog"; done
@@ -533,7 +533,7 @@ PROFILE
     cmake -S "$source" -B "$work/build" -DNRL_TESTS=ON -DNRL_CUDA=ON -DCMAKE_CUDA_COMPILER="$kit/bin/nvcc" \
         -DCUDAToolkit_ROOT="$kit" >"$work/log" 2>&1 && cmake --build "$work/build" --parallel "$(nproc)" >"$work/log" 2>&1 ||
         { tail -n 30 "$work/log"; return 1; }
-    OMP_NUM_THREADS=1 ctest --test-dir "$work/build" --resource-spec-file "$work/build/tests/processors.json" \
+    ctest --test-dir "$work/build" --resource-spec-file "$work/build/tests/processors.json" \
         --parallel "$(nproc)" -R 'cuda|ptx' >"$work/tests" 2>&1
     code=$?
     echo "$("$kit/bin/nvcc" --version | sed -n 's/.*release \([0-9.]*\).*/nvcc \1/p'): $(grep 'tests passed' "$work/tests" || tail -n 1 "$work/tests")"

@@ -12,8 +12,9 @@ libraries that the other machine may lack. That machine only needs python3 and a
 torch and transformers, compute-sanitizer and ncu are used if they are found.
 A row is ok, failed, skipped (with the reason) or a measurement. The exit code is 1 if a row failed, 77 without a GPU.
 
---seconds N ends each call earlier; what matters most comes first. --backend NAME checks another backend than cuda; --rehearse shortens everything, to test
-each part on a machine without a GPU: gpu_check.py correct --backend cpu --rehearse.
+--seconds N ends each call earlier; what matters most comes first. --backend NAME checks another backend than cuda;
+--rehearse shortens everything, and waits long for it, to test each part on a machine without a GPU: gpu_check.py correct
+--backend cpu --rehearse.
 """
 import argparse
 import glob
@@ -30,6 +31,7 @@ import time
 SOURCE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 MOST_BYTES = 64 << 20
 SECONDS = 8 * 60 - 20  # of one call
+REHEARSED = 20  # times as long may everything take in a rehearsal: its machine may be slow, and its times mean nothing
 TESTS = ["tensor.reference", "tensor.gradients", "tensor.tape", "optim.updates", "dpo.losses", "parity.models",
          "parity.stories", "operations.operations", "operations.beside"]
 PROGRAMS = ["check_shapes", "bench_ops", "bench_gemm", "bench_copy"]
@@ -61,7 +63,8 @@ class Call:
     def __init__(self, name, args):
         self.name, self.args, self.rows = name, args, []
         self.begin = time.monotonic()
-        self.end = self.begin + args.seconds
+        self.times = REHEARSED if args.rehearse and args.seconds is None else 1
+        self.end = self.begin + (SECONDS * self.times if args.seconds is None else min(args.seconds, SECONDS))
         self.carry = os.path.abspath(args.carry)
         self.nrl = os.path.join(self.carry, "bin", "nrl")
         self.library = os.path.join(self.carry, "lib", "nrl", "backends", args.backend + ".so")
@@ -82,7 +85,7 @@ class Call:
 
     def run(self, command, seconds, environment=None):
         """(exit code, or None after a timeout; output; errors)"""
-        left = min(seconds, self.end - time.monotonic())
+        left = min(seconds * self.times, self.end - time.monotonic())
         if left < 2:
             return None, "", "no time is left"
         process = subprocess.Popen([str(c) for c in command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -528,10 +531,9 @@ def main():
     p.add_argument("--out", default=".", help="directory of the results")
     p.add_argument("--backend", default="cuda")
     p.add_argument("--python", default=os.environ.get("NRL_PEERS_PYTHON", sys.executable), help="a Python with torch and transformers")
-    p.add_argument("--seconds", type=int, default=SECONDS, help="limit of a call (%(default)s)")
+    p.add_argument("--seconds", type=int, help="limit of a call (%d; in a rehearsal %d times as much)" % (SECONDS, REHEARSED))
     p.add_argument("--rehearse", action="store_true", help="small shapes and few steps")
     args = p.parse_args()
-    args.seconds = min(args.seconds, SECONDS)
     if args.part == "prepare":
         return prepare(args)
     if args.part == "report":

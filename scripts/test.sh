@@ -5,11 +5,10 @@
 
 install_needs test
 build_release -DNRL_TESTS=ON
-# A test uses one thread, unless it sets a number itself, and one of the processors. Tests that mostly wait run beside them.
+# A test uses one of the processors. Tests that mostly wait run beside them.
 build=$(pwd)/build/release code=0
 slots=$(sed -n 's/.*"slots": \([0-9]*\).*/\1/p' "$build/tests/processors.json")
-OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} ctest --preset release --resource-spec-file "$build/tests/processors.json" \
-    --parallel $((3 * slots)) "$@" || code=$?
+ctest --preset release --resource-spec-file "$build/tests/processors.json" --parallel $((3 * slots)) "$@" || code=$?
 # every "skipped: REASON" that a test printed, the first time that it did
 awk '/^[0-9]+\/[0-9]+ Testing: / { test = $3 }
      /^skipped: / && !((test, $0) in seen) { if (!n++) print "\nskipped:"; seen[test, $0]; print "  " test ": " substr($0, 10) }

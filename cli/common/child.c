@@ -3,6 +3,7 @@
  */
 #include "cli/common/child.h"
 #include "base/buffer.h"
+#include "base/file.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -28,7 +29,7 @@ static const char *read_back(arena *a, FILE *f)
 /* In files rather than pipes: no program waits for the other. */
 nrl_status child_run(arena *a, const char *const *argv, void (*prepare)(void), child_end *end)
 {
-    FILE *printed = tmpfile(), *errors = tmpfile();
+    FILE *printed = file_open_temporary(), *errors = file_open_temporary();
     int status = 0, failed[2] = {-1, -1}, reason = 0, nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
     nrl_status st = printed && errors && nothing >= 0 && !pipe2(failed, O_CLOEXEC)
                         ? NRL_OK

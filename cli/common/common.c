@@ -87,8 +87,10 @@ nrl_status cli_expect(int argc, char **argv, int min, int max)
             return nrl_fail(NRL_ERR_CONFIG, "unknown flag '%s'\nhint: `nrl %s --help` shows the usage%s", argv[i],
                             argv[0], max < 0 ? "; config options are key=value, without dashes" : "");
     if (argc - 1 >= min && (max < 0 || argc - 1 <= max)) return NRL_OK;
-    return nrl_fail(NRL_ERR_CONFIG, "%s arguments\nhint: `nrl %s --help` shows the usage",
-                    argc - 1 < min ? "missing" : "too many", argv[0]);
+    const cli_verb *verb = argc - 1 < min ? cli_find_verb(argv[0]) : NULL;
+    return nrl_fail(NRL_ERR_CONFIG, "%s arguments\nhint: %s%s%s`nrl %s --help` shows the usage",
+                    argc - 1 < min ? "missing" : "too many", verb ? "for example `nrl " : "", verb ? verb->example : "",
+                    verb ? "`; " : "", argv[0]);
 }
 
 /* ---- environment ---- */

@@ -53,11 +53,12 @@ static void leave(int code, void *unused)
 static void isolate(void)
 {
     static const int crashes[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGALRM, SIGPIPE};
-    const struct rlimit none = {0, 0};
+    /* A limit of 1 also keeps a program that receives core files (systemd-coredump, apport) from reading this one. */
+    const struct rlimit least = {1, 1}, none = {0, 0};
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     for (int fd = 0; fd < 3 && null >= 0; fd++)
         dup2(null, fd);
-    setrlimit(RLIMIT_CORE, &none);
+    if (setrlimit(RLIMIT_CORE, &least)) setrlimit(RLIMIT_CORE, &none);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     for (size_t i = 0; i < sizeof crashes / sizeof *crashes; i++)
         signal(crashes[i], SIG_DFL);

@@ -1,13 +1,14 @@
 /*
  * file.c - reads a file up to a size limit. The file may be a pipe, so the size comes from reading, not from stat.
- * Also makes unique names for temporary files.
+ * Also makes temporary files and unique names.
  */
 #include "base/file.h"
 #include "base/arena.h"
 #include "base/buffer.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
-#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <time.h>
@@ -56,4 +57,22 @@ char *file_temporary_name(const char *path, const char *end)
         bits = (uint64_t)t.tv_sec << 44 ^ (uint64_t)t.tv_nsec << 20 ^ (uint64_t)getpid();
     }
     return mem_printf("%s.%016" PRIx64 "%s", path, bits, end);
+}
+
+const char *file_temporary_folder(void)
+{
+    const char *folder = getenv("TMPDIR");
+    return folder && *folder ? folder : "/tmp";
+}
+
+/* tmpfile() does not read TMPDIR, and /tmp is often small or in memory. */
+FILE *file_open_temporary(void)
+{
+    char *path = mem_printf("%s/nrl-XXXXXX", file_temporary_folder());
+    int fd = mkostemp(path, O_CLOEXEC);
+    if (fd >= 0) unlink(path);
+    free(path);
+    FILE *f = fd >= 0 ? fdopen(fd, "w+") : NULL;
+    if (!f && fd >= 0) close(fd);
+    return f;
 }

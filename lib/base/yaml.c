@@ -180,13 +180,25 @@ static nrl_status check_key(const reader *r, const nrl_node *map, const yaml_eve
     return nrl_fail(NRL_ERR_CONFIG, "%s '%.100s', first given at %s", nrl_error_text(), key, nrl_node_place(first));
 }
 
+/* {rank:4} is the key "rank:4" without a value. */
+static nrl_status check_space(const reader *r, const yaml_event_t *key, const yaml_event_t *value)
+{
+    const char *colon = strchr((const char *)key->data.scalar.value, ':');
+    if (!colon || key->data.scalar.style != YAML_PLAIN_SCALAR_STYLE || value->type != YAML_SCALAR_EVENT ||
+        value->data.scalar.style != YAML_PLAIN_SCALAR_STYLE || value->data.scalar.length)
+        return NRL_OK;
+    fail_at(r, key->start_mark, "expected a space after ':' in");
+    return nrl_fail(NRL_ERR_CONFIG, "%s '%.100s'", nrl_error_text(), (const char *)key->data.scalar.value);
+}
+
 static nrl_status read_entry(reader *r, nrl_node *map, const yaml_event_t *key, int depth)
 {
     yaml_event_t event;
     nrl_node *child = NULL;
     NRL_TRY(check_key(r, map, key));
     NRL_TRY(next_event(r, &event));
-    nrl_status st = read_value(r, &event, depth + 1, &child);
+    nrl_status st = check_space(r, key, &event);
+    if (st == NRL_OK) st = read_value(r, &event, depth + 1, &child);
     yaml_event_delete(&event);
     NRL_TRY(st);
     set_place(r, child, key->start_mark);

@@ -2,6 +2,7 @@
  * plan.c - nrl/plan.h: candidates in a fixed order, the memory of each, the time of those that fit, and the choice.
  */
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/units.h"
 #include "config/config.h"
 #include "config/tree.h"
@@ -569,7 +570,7 @@ static nrl_status plan(planner *p, const nrl_environment *env, const int32_t *co
     p->m->most_seconds = own->seconds;
     NRL_TRY(check_request(p));
     if (own->machine) NRL_TRY(machine_read(p->m, own->machine));
-    char folder[] = "/tmp/nrl-plan-XXXXXX";
+    char *folder = arena_printf(p->a, "%s/nrl-plan-XXXXXX", file_temporary_folder());
     const nrl_node *cache = nrl_node_find(nrl_node_find(p->base->root, "data"), "cache");
     nrl_node *tree = *result = node_new(p->a, NRL_NODE_MAP), *list = node_new(p->a, NRL_NODE_LIST);
     if (!cache && mkdtemp(folder)) p->cache = folder;

@@ -163,7 +163,7 @@ nrl_status data_cache_create(const char *path, bool alone, const char *key, data
         w->temporary = alone ? mem_printf("%s.part", path) : file_temporary_name(path, ".part");
         w->body = fopen(w->temporary, "w+be");
     } else {
-        w->body = tmpfile();
+        w->body = file_open_temporary();
     }
     if (w->body && w->temporary) { /* disappears when it is closed */
         char *index = mem_printf("%s.index", w->temporary);
@@ -171,7 +171,7 @@ nrl_status data_cache_create(const char *path, bool alone, const char *key, data
         if (w->index) unlink(index);
         free(index);
     } else if (w->body) {
-        w->index = tmpfile();
+        w->index = file_open_temporary();
     }
     return begin(w, out);
 }

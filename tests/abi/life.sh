@@ -5,6 +5,8 @@
 repository=$prefix/share/nrl/examples/repository
 export XDG_DATA_HOME="$work/data" CC="$cc" PATH="$(dirname "$cmake"):$PATH"
 user=$work/data/nrl/plugins
+mkdir "$work/tmp"
+export TMPDIR="$work/tmp"
 
 # ---- the repository, and the guide ----
 for page in plugins/index.md plugins/README.md plugins/loggers.md security.md; do
@@ -88,7 +90,7 @@ echo 'message(FATAL_ERROR "not today")' >none/CMakeLists.txt
 run 1 plugins install none
 has err "not today"
 run 2 plugins remove ../table
-[ -z "$(ls -d "${TMPDIR:-/tmp}"/nrl-plugins-install-* 2>/dev/null)" ] || is "temporary folders" left none
+[ -z "$(ls -d "$TMPDIR"/nrl-plugins-install-* 2>/dev/null)" ] || is "temporary folders" left none
 env -u XDG_DATA_HOME -u HOME "$nrl" plugins list >out 2>err
 is "exit code without a home" $? 2
 

@@ -172,6 +172,22 @@ def await_it(what, seconds):
 
 
 RANGE = "2:4"
+n_ports = int.from_bytes(os.urandom(2), "little")
+
+
+def next_port():
+    """Another one at each call, which nobody uses now, below those that connections get."""
+    global n_ports
+    used = set()
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        if os.path.exists(table):
+            with open(table) as f:
+                used.update(int(line.split()[1].rpartition(":")[2], 16) for line in f.readlines()[1:])
+    while True:
+        port = 15000 + (os.getpid() * 37 + n_ports) % 15000
+        n_ports += 1
+        if port not in used:
+            return port
 
 
 class Run:
@@ -425,7 +441,7 @@ def attempt_restarts(seed):
     whole(variant)
     out = "cut"
     shutil.rmtree(out, ignore_errors=True)
-    run = Run(variant, out, nodes, MOST_RESTARTS, 15000 + (os.getpid() * 7 + seed * 131) % 14000)
+    run = Run(variant, out, nodes, MOST_RESTARTS, next_port())
     story, met = [f"{nodes} nodes"], set()
     for _ in range(rng.randint(1, 4)):
         met, what = kill_ranks(run, rng, met)

@@ -40,7 +40,7 @@ refused empty.yaml "model"
 echo '- a' >list.yaml
 refused list.yaml "list.yaml"
 refused train.jsonl "train.jsonl"
-head -c 100000 /dev/urandom >random.yaml
+awk 'BEGIN { srand(7); for (i = 0; i < 100000; i++) printf "%c", 1 + int(255 * rand()) }' >random.yaml
 refused random.yaml "random.yaml"
 printf 'defaults: a.yaml\n' >b.yaml
 printf 'defaults: b.yaml\n' >a.yaml

@@ -28,7 +28,7 @@ verbs() {
         # shellcheck disable=SC2086
         "$nrl" $line </dev/null >out 2>err
         echo "exit $?" >>out
-        sed "s|$1|FOLDER|g; s/  [0-9,.]* tok.*//; s/[0-9.]* s\b//g; s/threads.*//" out >"$1/$i.out"
+        sed "s|$1|FOLDER|g; s/  [0-9,.]* tok.*//; s/[0-9.e-]* s\b//g; s/threads.*//" out >"$1/$i.out"
         cp err "$1/$i.err"
         echo "$line" >"$1/$i.line"
     done <<VERBS

@@ -18,8 +18,8 @@ server=$!
 exec 9>keep
 trap 'exec 9>&-; wait $server; rm -rf "$work"' EXIT
 await test -s hub/port
-export HF_ENDPOINT="http://127.0.0.1:$(cat hub/port)" HF_HOME="$work/cache" HF_HUB_DOWNLOAD_TIMEOUT=1
-unset HF_HUB_CACHE HF_TOKEN HF_TOKEN_PATH
+export HF_ENDPOINT="http://127.0.0.1:$(cat hub/port)" HF_HOME="$work/cache"
+unset HF_HUB_CACHE HF_TOKEN HF_TOKEN_PATH HF_HUB_DOWNLOAD_TIMEOUT
 control() { printf '%s' "$1" >hub/control.tmp && mv hub/control.tmp hub/control.json; }
 requests() { grep -c "$1" hub/log; }
 cache=cache/hub/models--org--tiny
@@ -60,7 +60,7 @@ has hub/log "bytes="
 is "a file in three parts" "$(cmp $cache/snapshots/"$commit"/model.safetensors hub/models/org/tiny/model.safetensors && echo same)" same
 rm -r cache
 control '{"stall": 1}'
-run 0 download org/tiny --include '*.safetensors'
+HF_HUB_DOWNLOAD_TIMEOUT=2 run 0 download org/tiny --include '*.safetensors'
 rm -r cache
 control '{"drop": 3, "no_ranges": true}'
 run 0 download org/tiny --include '*.safetensors'

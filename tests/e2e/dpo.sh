@@ -8,9 +8,9 @@ field() {
     sed -n '/"loss"/s|.*"'"$1"'": *\([^,}]*\).*|\1|p' "$2"
 }
 
-# near A B: within 1e-6 of each other
+# near A B: within 1e-5 of each other, as sums in another order are after 18 steps of AdamW
 near() {
-    awk -v a="$1" -v b="$2" 'BEGIN { d = a - b; exit !(d < 1e-6 && d > -1e-6) }'
+    awk -v a="$1" -v b="$2" 'BEGIN { d = a - b; exit !(d < 1e-5 && d > -1e-5) }'
 }
 
 # the config by itself: ln 2 at first, records of all metrics

@@ -3,9 +3,16 @@
 set -u
 nrl=$NRL_TEST_BUILD/bin/nrl
 source=$NRL_TEST_SOURCE
-work=$(mktemp -d) || exit 1
+work=$(mktemp -d) && work=$(cd "$work" && pwd -P) || exit 1 # as nrl prints paths, without links
+# Tests execute and open files of this directory, which some systems forbid for temporary directories.
+printf '#!/bin/sh\n' >"$work/x" && chmod +x "$work/x"
+"$work/x" 2>"$work/dd" || { rm -rf "$work" && work=$(mktemp -d -p "$NRL_TEST_BUILD/tests"); } || exit 1
+rm -f "$work/x"
 trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 1
+# what the user's shell may have, and nrl reads
+unset NO_COLOR CUDA_VISIBLE_DEVICES NRL_API_KEY NRL_MACHINE NRL_RUN_ID NRL_JOB_SECRET NRL_JOB_SECRET_FILE NRL_STORE
+export no_proxy='*' NO_PROXY='*'
 backend=${NRL_TEST_BACKEND_NAME:-cpu}
 # NRL_TEST_CPU, for example "isa=avx2 bf16=widen": options of the cpu backend for tests that compute
 cpu_options=
@@ -84,13 +91,13 @@ LUA
     rm -f truth.lua why
 }
 
-# await COMMAND...: repeats it until it succeeds; a failure of the test after a minute, on a busy machine more.
+# await COMMAND...: repeats it until it succeeds; a failure of the test after five minutes, on a busy machine more.
 # Runs that a test begins and stops should end by themselves in a few minutes: the test itself may be killed.
 await() {
     tries=0
     while ! "$@" >dd 2>&1; do
         tries=$((tries + 1))
-        if [ $tries -gt 3000 ]; then
+        if [ $tries -gt 15000 ]; then
             echo "waited in vain for: $*"
             failed=1
             return 1
@@ -118,7 +125,7 @@ finished() {
 
 # next_port: another one in $port at each call, which nobody uses now, by this process's number, below those that
 # connections get
-n_ports=0
+n_ports=$(($(od -An -N2 -tu2 /dev/urandom) % 15000))
 next_port() {
     while :; do
         port=$((15000 + ($$ * 37 + n_ports) % 15000))

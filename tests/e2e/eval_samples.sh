@@ -55,8 +55,9 @@ fi
 
 # a resume gives the same texts, and every rank agrees on them
 texts() { sed -n 's/.*"samples": //p' "$1/metrics.jsonl" | tail -n 1; }
+uninterrupted=$(texts r)
 run 0 resume r@3 data.workers=1
-is "the texts after a resume" "$(texts r)" "$(texts r)"
+is "the texts after a resume" "$(texts r)" "$uninterrupted"
 first=$(texts r)
 run 0 run run.yaml out=again
 is "the texts of an equal run" "$(texts again)" "$first"

@@ -37,6 +37,8 @@ if (ulimit -v 4000000 && exec "$nrl" version >out 2>err); then
         [ $code -eq 0 ] && continue
         # glibc ends a process itself if it cannot allocate the thread-local data of a thread or a library
         [ $code -eq 127 ] && grep -q "cannot allocate memory for thread-local data" err && code=6 && break
+        # nor may a plugin that is loaded late fit
+        [ $code -eq 1 ] && grep -qE "failed to map segment|[Cc]annot allocate memory" err && code=6 && break
         has err "hint: ulimit -v limits this process to $(awk "BEGIN { printf \"%.0f\", $kib / 1024 }") MiB of address space"
         [ $code -eq 139 ] || break
         has err "backend 'cpu' crashed: segmentation fault"

@@ -35,7 +35,8 @@ for model in qwen3_moe mixtral olmoe; do
 done
 
 # biases of experts are shared: their gradients are sums over the axis. Steps of 1e-3 are so large for this model that they
-# amplify roundings: the norms of any number of ranks, also of one, then come to be 5e-5 away from those of float64.
+# amplify roundings: the norms of any number of ranks, also of one, then come to be 5e-5 away from those of float64 on one
+# CPU, and may be a few times that on another.
 config gpt_oss >config.yaml
 set -- optimizer.lr=3e-4
 alone gpt_oss "$@"
@@ -46,8 +47,8 @@ ranks 4 gpt_oss-fsdp $exact 'parallel={experts: 2, data: fsdp}' "$same" "$@"
     sed -n 's|.*"loss": *\([^,}]*\).*"grad_norm": *\([^,}]*\).*|\1 \2|p' >expected.txt
 is "steps in float64" "$(wc -l <expected.txt)" 30
 set -- data.shuffle=false optimizer.weight_decay=0 schedule=constant eval.every=0 data.eval=null
-rounded=5e-6
-norms=20 # since they come to be 5e-5 away
+rounded=1e-5
+norms=20
 run 0 run config.yaml out=float32 "$@"
 compare float32 $rounded
 ranks 2 float32-2 $rounded parallel.experts=2 "$@"

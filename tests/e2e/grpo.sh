@@ -216,9 +216,9 @@ has err "hint: data.columns: {prompt: question}"
 # It learns: the reward is the share of even tokens, half of which are even at first.
 run 0 run c1.yaml out=long "loggers=[console, jsonl]" train.steps=60 algorithm.group_size=8 data.eval=$data/objectives/rows.jsonl eval.every=30 \
     checkpoint.export=best checkpoint.every=30 train.global_batch=4
-reward=$(values long reward | tail -n 1)
-awk -v r="$reward" 'BEGIN { exit !(r > 0.8) }' || is "the reward of step 60" "$reward" "more than 0.8"
-has out "(the best, eval_reward 0."
+reward=$(values long reward | tail -n 10 | awk '{ sum += $1 } END { print sum / NR }')
+awk -v r="$reward" 'BEGIN { exit !(r > 0.7) }' || is "the mean reward of the last ten steps" "$reward" "more than 0.7"
+has out "(the best, eval_reward "
 grep -q '"eval_reward"' long/metrics.jsonl || is "eval_reward" none some
 # That is the metric of grpo: it is written to the config, may be replaced, and is that of the first of several sets.
 is "the metric of checkpoints" "$(sed -n 's/^ *metric: //p' long/config.yaml)" eval_reward

@@ -4,17 +4,17 @@
 . "$(dirname "$0")/e2e.sh"
 export OMP_NUM_THREADS=1
 rows 64 >train.jsonl
-experiment 'parallel: {data: {name: fsdp, reproducible: 4}}' | sed 's/steps: 6/steps: 2000/; s/every: 2/every: 50/' >run.yaml
+experiment 'parallel: {data: {name: fsdp, reproducible: 4}}' | sed 's/steps: 6/steps: 3000/; s/every: 2/every: 50/' >run.yaml
 losses() { values "$1" loss; }
 run 0 run run.yaml out=whole -q
 losses whole >expected.txt
-is "steps" "$(wc -l <expected.txt | tr -d ' ')" 2000
+is "steps" "$(wc -l <expected.txt | tr -d ' ')" 3000
 
 next_port
 meeting=$port
 next_port # that of the ranks
 node() {
-    exec "$nrl" launch --nodes 1:2 -n 2 --address 127.0.0.1 --port "$meeting" --join-wait 5 --max-restarts 5 -- run run.yaml out=elastic \
+    exec "$nrl" launch --nodes 1:2 -n 2 --address 127.0.0.1 --port "$meeting" --join-wait 15 --max-restarts 5 -- run run.yaml out=elastic \
         >"out.$1" 2>"err.$1"
 }
 reached() { [ "$(wc -l <elastic/metrics.jsonl 2>dd || echo 0)" -ge "$1" ]; }

@@ -21,6 +21,7 @@ elseif act == "kill" then
 elseif act == "error" then
     error "broken on purpose"
 else
+    while act == "4" and not io.open "pid.2" do os.execute "sleep 0.02" end
     os.exit(tonumber(act))
 end
 LUA
@@ -68,7 +69,8 @@ is "places" "$(grep -c 'store_holder": "launcher"' out)" 2
 # ---- exit codes ----
 ACT1=3 run 3 launch -n 3 -- run act.lua
 has err "error: rank 1 failed with exit code 3"
-ACT1=4 ACT2=65 run 65 launch -n 3 -- run act.lua # 4 is what others report of the one that fails
+rm -f pid.*
+PIDS=1 ACT1=4 ACT2=65 run 65 launch -n 3 -- run act.lua # 4 is what others report of the one that fails
 ACT2=error run 2 launch -n 3 -- run act.lua
 has err "[2] error: "
 has err "error: rank 2 failed with exit code 2: "

@@ -17,6 +17,11 @@ pid_of() {
         basename "${status%/status}"
     done
 }
+# "restart N" is printed before the new ranks are there
+alive() {
+    pid=$(pid_of "$1")
+    [ -n "$pid" ]
+}
 reached() { [ "$(wc -l <"$1/metrics.jsonl" 2>dd || echo 0)" -ge "$2" ]; }
 # slow.lua takes its time, so that a kill hits a step
 cat >slow.lua <<'LUA'
@@ -32,8 +37,7 @@ interrupted() {
     launcher=$!
     for rank in 1 0; do
         await reached "$name" $((rank ? 2 + $$ % 9 : 15 + $$ % 11)) # at least one before the first checkpoint, by chance
-        pid=$(pid_of $rank)
-        [ -z "$pid" ] || kill -9 "$pid" 2>dd
+        await alive $rank && kill -9 "$pid" 2>dd
         await grep -q "^restart $((2 - rank)) of at most 3" err
         # the rank that is killed next has recorded this restart
         [ "$name" = script ] || await grep -q "\"restart\": *$((2 - rank))," "$name/restarts.jsonl"
@@ -44,7 +48,7 @@ interrupted() {
     has err "restart 2 of at most 3: all ranks continue from the newest checkpoint"
 }
 interrupted script slow.lua
-sed 's/steps: 40/steps: 400/' run.yaml >long.yaml
+sed 's/steps: 40/steps: 1000/' run.yaml >long.yaml
 run 0 launch -n 2 -- run long.yaml out=whole_long -q
 values whole_long >expected.txt
 interrupted config long.yaml
@@ -53,15 +57,15 @@ is "restarts in the records" "$(sed -n 's/.*"restart": *\([0-9]*\).*"cause": *"\
 # ---- a restart of `resume RUN@STEP` keeps what was saved since ----
 cp -r whole_long earlier
 step=$(ls earlier/checkpoints | sed -n 's/^step-0*//p' | sort -n | head -n 1)
-"$nrl" launch -n 2 --max-restarts 1 -- resume earlier@"$step" train.steps=800 >out 2>err &
+"$nrl" launch -n 2 --max-restarts 1 -- resume earlier@"$step" train.steps=1400 >out 2>err &
 launcher=$!
 await reached earlier $((step + 60))
 pid=$(pid_of 1)
 [ -z "$pid" ] || kill -9 "$pid" 2>dd
 finished $launcher 0 "a launcher of a resume"
 is "restarts of a resume" "$(grep -c '^restart 1' err)" 1
-is "starts at the given step" "$(grep -c "after step $step of 800" out)" 1
-is "starts" "$(grep -c 'resume     after step .* of 800' out)" 2
+is "starts at the given step" "$(grep -c "after step $step of 1,400" out)" 1
+is "starts" "$(grep -c 'resume     after step .* of 1,400' out)" 2
 has out "moved      "
 
 # ---- no more than K; what is not repeated ----

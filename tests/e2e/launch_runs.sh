@@ -81,16 +81,17 @@ has err ": rank 1 failed: exit code 2: early.lua:1: not today" # says rank 0
 lacks out "[0] step"
 next_port
 set -- --nodes 127.0.0.1:1,127.0.0.2:1 --port "$port" -- run early.lua
-"$nrl" launch --node-rank 1 "$@" >out.1 2>err.1 &
-second=$!
-run 4 launch --node-rank 0 "$@"
-wait $second
+"$nrl" launch --node-rank 0 "$@" >out 2>err &
+first=$!
+await eval 'grep -qs ":$(printf %04X $port) .* 0A " /proc/net/tcp /proc/net/tcp6' # it listens
+"$nrl" launch --node-rank 1 "$@" >out.1 2>err.1
 is "exit code of the node whose rank fails" $? 2
+finished $first 4 "the node with the store"
 has err ": rank 1 failed: exit code 2: early.lua:1: not today"
 
 # ---- few descriptors: what lacks one is named, and nobody waits in vain for a connection ----
 for n in 15 16 17 18 19 20; do
-    (ulimit -n $n && timeout 40 "$nrl" launch -n 2 -- run run.yaml out=few launch.timeout_init=5 overwrite=true >out 2>err)
+    (ulimit -n $n && timeout 400 "$nrl" launch -n 2 -- run run.yaml out=few launch.timeout_init=60 overwrite=true >out 2>err)
     code=$?
     [ $code -ne 124 ] || is "exit code with $n descriptors" 124 another
     [ $code -eq 0 ] || has err "Too many open files"

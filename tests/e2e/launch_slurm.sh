@@ -44,8 +44,11 @@ give_up() {
 }
 
 # ---- the cluster ----
-set -- $(perl -MIO::Socket::INET -e '@s = map { IO::Socket::INET->new(Listen => 1, LocalAddr => "127.0.0.1") }
-    1..4; print join " ", map { $_->sockport } @s')
+set --
+for _ in 1 2 3 4; do
+    next_port
+    set -- "$@" "$port"
+done
 host=$(hostname -s)
 mkdir munge state spool
 chmod 711 . munge
@@ -86,7 +89,7 @@ start n0 slurmd -D -N n0 -f slurm.conf
 start n1 slurmd -D -N n1 -f slurm.conf
 start n2 slurmd -D -N n2 -f slurm.conf
 all_idle() { [ "$(sinfo -h -t idle -o %D)" = 3 ]; }
-until_ 30 all_idle || give_up "the three nodes do not come up"
+until_ 300 all_idle || give_up "the three nodes do not come up"
 
 # ---- one job: a batch script with its steps ----
 rows 32 >train.jsonl
@@ -144,7 +147,7 @@ has err " of this run is "
 run 0 cluster status job.yaml --json
 has out '"from": "squeue"'
 some_steps() { [ "$(wc -l <requeued/metrics.jsonl)" -gt 100 ]; }
-until_ 60 some_steps || give_up "the job does not start"
+until_ 600 some_steps || give_up "the job does not start"
 id=$(sed -n 's/.*"job": *"\([0-9]*\).*/\1/p' jobs/requeued.json)
 scancel --signal=USR1 "$id" # as Slurm does before the limit
 # ended FILE COMPONENTS: whether the job of FILE is over. Slurm waits two minutes before it starts a job that was queued
@@ -159,7 +162,7 @@ ended() {
     "$nrl" cluster status "$1" --json >state.txt 2>dd &&
         grep -q '"state": "\(COMPLETED\|FAILED\|CANCELLED\|TIMEOUT\)' state.txt
 }
-until_ 240 ended job.yaml 1 || give_up "the job does not end: $(cat state.txt jobs/*.log)"
+until_ 600 ended job.yaml 1 || give_up "the job does not end: $(cat state.txt jobs/*.log)"
 grep -q '"state": "COMPLETED"' state.txt || give_up "the job has failed: $(cat state.txt jobs/*.log)"
 run 0 cluster logs job.yaml
 has out "the state is saved; the job is requeued"
@@ -194,14 +197,15 @@ OMP_NUM_THREADS=1 run 0 launch -n 3 -- run unequal.yaml out=equal -q
 run 0 cluster submit unequal.yaml
 id=$(sed -n 's/.*"job": *"\([0-9]*\).*/\1/p' jobs/unequal.json)
 some_steps() { [ "$(wc -l <unequal/metrics.jsonl)" -gt 300 ]; }
-until_ 90 some_steps || give_up "the heterogeneous job does not start: $(squeue) $(cat jobs/unequal*.log)"
+until_ 600 some_steps || give_up "the heterogeneous job does not start: $(squeue) $(cat jobs/unequal*.log)"
 sort -u ranks.txt >found
 printf '%s\n' "trainer 0 of 3" "trainer 1 of 3" "trainer 2 of 3" >expected
 cmp -s found expected || is "ranks of the job" "$(cat found)" "$(cat expected)"
+until_ 600 test -s watcher.txt
 is "the other group" "$(cat watcher.txt)" "watcher 1"
 has jobs/unequal-"$id".log "3 ranks on 2 nodes (Slurm)"
 scancel --signal=USR1 "$id"
-until_ 240 ended unequal.yaml 3 || give_up "the heterogeneous job does not end: $(cat state.txt jobs/unequal*.log)"
+until_ 600 ended unequal.yaml 3 || give_up "the heterogeneous job does not end: $(cat state.txt jobs/unequal*.log)"
 grep -q '"state": "COMPLETED"' state.txt || give_up "the job has failed: $(cat state.txt jobs/*.log)"
 has jobs/unequal-"$id".log "the state is saved; the job is requeued"
 has jobs/unequal-"$id".log "start 1, nodes"
@@ -209,14 +213,14 @@ losses equal >a
 losses unequal >b
 is "steps of the heterogeneous job" "$(wc -l <b | tr -d ' ')" 3000
 cmp -s a b || is "losses of the heterogeneous job" "$(diff a b | head -4)" "those of an uninterrupted run"
-until_ 30 all_idle || is "a node of a group that ended" "$(squeue)" idle
+until_ 300 all_idle || is "a node of a group that ended" "$(squeue)" idle
 
 # ---- cancel, and what sbatch says ----
 run 0 cluster submit job.yaml out=cancelled train.steps=100000000
 running() { [ -s cancelled/metrics.jsonl ]; }
-until_ 60 running || give_up "the job to be cancelled does not start"
+until_ 600 running || give_up "the job to be cancelled does not start"
 run 0 cluster cancel job.yaml
-until_ 60 ended job.yaml 1 || give_up "the cancelled job does not end"
+until_ 600 ended job.yaml 1 || give_up "the cancelled job does not end"
 has state.txt '"state": "CANCELLED'
 ls cancelled/checkpoints | grep -q step- || is "checkpoint of the cancelled job" none some
 run 1 cluster submit job.yaml cluster.partition=nowhere cluster.name=other

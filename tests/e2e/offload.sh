@@ -134,11 +134,11 @@ for what in optimizer activations shards gradients; do
     [ $what = shards ] && set -- 'parallel={data: {name: fsdp, offload: disk}}' train.offload.folder=elsewhere
     [ $what = gradients ] &&
         set -- 'parallel={data: {name: fsdp, shard: optimizer, offload: disk, reproducible: 4}}' train.offload.folder=elsewhere
-    "$nrl" run config.yaml out=off overwrite=true "$@" train.steps=100000 >out 2>err &
+    "$nrl" run config.yaml out=off overwrite=true "$@" train.steps=100000 checkpoint.keep=0 >out 2>err &
     pid=$!
     await test -e off/checkpoints/step-00000003/manifest.json
     ls -l /proc/$pid/fd >files
-    has files "$work/elsewhere/#"
+    grep -q "$work/elsewhere/\(#\|\.offload-\)" files || is "a file of offload" "$(cat files)" "in $work/elsewhere"
     kill -9 $pid
     wait $pid 2>dd
     is "files of a killed run" "$(find off elsewhere -name '*offload*' -o -path 'elsewhere/*')" ""
@@ -197,8 +197,9 @@ has err "train.offload.optimizer: 'disc' is not one of: none, host, disk"
 
 # the same in a control group, where this user can make one: 8.4 million parameters are 34 MB each of weights and gradients,
 # and 67 MB of moments
-group=
-for root in /sys/fs/cgroup/memory /sys/fs/cgroup; do
+group= roots='/sys/fs/cgroup/memory /sys/fs/cgroup'
+[ "$(stat -f -c %T .)" != tmpfs ] || { echo "skipped: the limit of a control group: files here count as memory"; roots=; }
+for root in $roots; do
     [ -e $root/memory.limit_in_bytes ] || [ -e $root/cgroup.controllers ] || continue
     mkdir $root/nrl-offload-$$ 2>dd || continue
     group=$root/nrl-offload-$$
@@ -244,7 +245,7 @@ JSON
     steps off >off.txt
     is "steps with a third of the memory" "$(wc -l <off.txt)" 3
     cmp base.txt off.txt || is "numbers with a third of the memory" differ "be equal"
-else
+elif [ -n "$roots" ]; then
     echo "skipped: the limit of a control group: this user cannot create one"
 fi
 [ -n "$group" ] && await rmdir "$group"

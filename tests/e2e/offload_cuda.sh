@@ -97,7 +97,7 @@ same resume
 rm -rf off/checkpoints/step-00000002 off/model
 run 0 resume off train.offload.optimizer=none train.offload.activations=none
 same "resume without"
-"$nrl" run config.yaml out=off overwrite=true "$states" "$shards" train.steps=100000 >out 2>err &
+"$nrl" run config.yaml out=off overwrite=true "$states" "$shards" train.steps=100000 checkpoint.keep=0 >out 2>err &
 pid=$!
 await test -e off/checkpoints/step-00000003/manifest.json
 kill -9 $pid

@@ -38,7 +38,7 @@ done
 # signals: the process that was started is the program
 "$nrl" hello wait >waited &
 process=$!
-for _ in $(seq 100); do [ -s pid ] && break; sleep 0.05; done
+await test -s pid
 is "process of the program" "$(cat pid)" "$process"
 kill -TERM "$process"
 wait "$process"

@@ -7,6 +7,7 @@ local cfg = nrl.config(os.getenv "NRL_TEST_SOURCE" .. "/configs/sft.yaml")
 cfg.train.epochs, cfg.train.steps, cfg.data.eval, cfg.eval = 0, 2, nil, nil
 cfg.loggers, cfg.out = {"jsonl"}, "out"
 local run = nrl.open(cfg)
+local logprobs = nrl.rank == 0 and io.open("logprobs", "w")
 local function show(options)
   local texts, details = run:sample(options)
   for i, text in ipairs(texts) do
@@ -14,7 +15,8 @@ local function show(options)
     print(("%q"):format(text), d.finish, table.concat(d.ids, " "), d.top and #d.top[1])
     for t = 1, d.logprobs and #d.ids or 0 do
       assert(d.logprobs[t] <= d.top[t][1].logprob + 1e-6 and d.top[t][1].logprob >= d.top[t][2].logprob)
-      print(("%.3f"):format(d.logprobs[t]), d.top[t][1].id)
+      print("", d.top[t][1].id)
+      if logprobs then logprobs:write(("%.9g\n"):format(d.logprobs[t])) end
     end
   end
 end
@@ -29,12 +31,16 @@ show {prompts = {"What is two", "Hello"}, max_tokens = 8, temperature = 2, seed 
 show {prompts = {"What is two", "Hello"}, max_tokens = 8, temperature = 2, seed = 5, min_p = 0.3}
 assert(#text > 4)
 show {prompts = {"What is two", "Hello"}, max_tokens = 8, stop = {text:sub(3, 4), "never"}}
+if logprobs then logprobs:close() end
 LUA
 run 0 run sample.lua out=one "$one_thread"
+mv logprobs expected
 grep -v "^out" out >alone
 is "lines of one rank" "$([ "$(wc -l <alone)" -gt 30 ] && echo enough)" enough
 for axis in tensor=2 pipeline=2 data=ddp data=fsdp; do
     run 0 launch -n 2 -- run sample.lua "out=$axis" "$one_thread" "parallel={${axis%=*}: ${axis#*=}}"
+    near logprobs expected "$(wc -l <expected)" 1e-4
+    rm logprobs
     sed 's/^\[0\] //; /^\[1\]/d' out >together
     diff alone together >difference || {
         cat difference

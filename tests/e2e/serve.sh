@@ -15,11 +15,7 @@ start() {
     rm -f log # The child truncates it only once it runs: until then, the address of the server before is in it.
     "$nrl" serve "$served" --port 0 "$@" >log 2>errors &
     server=$!
-    tries=0
-    until grep -q "^serving" log || [ $tries -gt 300 ]; do
-        sleep 0.1
-        tries=$((tries + 1))
-    done
+    await grep -q "^serving" log
     url=$(sed -n 's/.* at \(http.*\)$/\1/p' log)
     root=${url%/v1}
 }
@@ -168,20 +164,12 @@ is "an answer after all this" "$status" 200
 # A client that leaves gives its place to others.
 curl -sN -m 0.5 -d '{"prompt":"One","n":100,"max_tokens":100,"temperature":2,"stream":true}' "$url/completions" >part
 curl -s -m 0.5 -d '{"prompt":"One","n":100,"max_tokens":100,"temperature":2}' "$url/completions" >part
-tries=0
-until curl -s "$root/health" | grep -q '"queued":0,"running":0' || [ $tries -gt 100 ]; do
-    sleep 0.1
-    tries=$((tries + 1))
-done
-[ $tries -le 100 ] || is "requests of clients that left" under-way ended
+await eval 'curl -s "$root/health" | grep -q "\"queued\":0,\"running\":0"'
 
 # SIGTERM: what is under way is finished.
 curl -s -m 60 -d '{"prompt":"One","n":64,"max_tokens":60,"temperature":2}' "$url/completions" >last &
 client=$!
-tries=0
-until curl -s "$root/health" | grep -q '"running":1' || [ $tries -gt 100 ] || [ -s last ]; do
-    tries=$((tries + 1))
-done
+await eval '[ -s last ] || curl -s "$root/health" | grep -q "\"running\":1"'
 stop
 wait $client
 has last '"index":63'
@@ -247,12 +235,12 @@ good='{"prompt":[70,71,72],"max_tokens":900,"temperature":0}'
 ask completions "$good"
 has out '"finish_reason":"length"'
 sed 's/.*"choices"//' out >alone
-curl -s -m 60 -d "$good" "$url/completions" >raw &
+curl -s -m 60 -d "$good" "$url/completions" >beside &
 client=$!
-await eval 'curl -s "$root/health" | grep -q "\"running\":1"'
+await eval '[ -s beside ] || curl -s "$root/health" | grep -q "\"running\":1"'
 refused completions 500 '{"prompt":[70,300],"max_tokens":2}' 'is not finite'
 wait $client
-is "a request beside one that failed" "$(sed 's/.*"choices"//' raw)" "$(cat alone)"
+is "a request beside one that failed" "$(sed 's/.*"choices"//' beside)" "$(cat alone)"
 ask completions "$good"
 is "a request after one that failed" "$(sed 's/.*"choices"//' out)" "$(cat alone)"
 curl -sN -m 60 -d '{"prompt":[70,300],"max_tokens":2,"stream":true}' "$url/completions" >stream

@@ -54,7 +54,7 @@ same long long.jsonl.run
 
 # killed at some moment
 run 0 run config.yaml data.streaming=true data.shuffle_buffer=64 schedule=constant out=killed train.steps=20 checkpoint.every=5
-"$nrl" resume killed train.steps=100000 checkpoint.every=7 >out 2>err &
+"$nrl" resume killed train.steps=100000 checkpoint.every=7 checkpoint.keep=0 >out 2>err &
 pid=$!
 await test -e killed/checkpoints/step-00000028
 kill -9 $pid
@@ -88,7 +88,7 @@ done
 head -n 200 train.jsonl | { expected=2; "$nrl" resume piped train.steps=160 >out 2>err && is "another pipe" accepted refused; }
 has err "the rows at the position of the checkpoint, or their tokens, have changed"
 mkfifo named
-(cat train.jsonl && sleep 60) >named &
+(cat train.jsonl && exec sleep 600) >named &
 feeder=$!
 "$nrl" run config.yaml data.train=named data.streaming=true data.shuffle_buffer=64 schedule=constant out=fed train.steps=160 \
     checkpoint.every=16 >out 2>err &

@@ -78,12 +78,9 @@ has out '"param":"tools"'
 curl -s -m 60 -D headers "${url%/v1}/" >page
 has page "<!doctype html>"
 has headers "Content-Security-Policy: default-src 'none'"
-curl -s -m 60 -d '{"prompt":"One","n":100,"max_tokens":100,"temperature":2}' "$url/completions" >last &
+curl -s -m 60 -d '{"prompt":"One","n":100,"max_tokens":900,"temperature":2}' "$url/completions" >last &
 client=$!
-tries=0
-until curl -s "${url%/v1}/health" | grep -q '"running":1' || [ $tries -gt 100 ]; do
-    tries=$((tries + 1))
-done
+await eval '[ -s last ] || curl -s "${url%/v1}/health" | grep -q "\"running\":1"'
 kill -TERM "$server"
 wait "$server"
 is "exit code of the server" $? 0

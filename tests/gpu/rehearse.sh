@@ -49,9 +49,9 @@ is "ncu's numbers" "$(PYTHONPATH=carry/scripts python3 -c 'import gpu_check, sys
     "412.42 us, compute 58.71 %, memory 31.20 %"
 cat >slow.py <<'PYTHON'
 import argparse, gpu_check
-call = gpu_check.Call("slow", argparse.Namespace(rehearse=True, seconds=30, carry="carry", backend="cpu", out="slow"))
-for name, text in (("quiet", "nothing"), ("loud", "========= Invalid __global__ read of size 4 bytes")):
-    call.check(name, 2, ["sh", "-c", "echo '%s'; exec sleep 20" % text], error=gpu_check.SANITIZED, slow=True)
+call = gpu_check.Call("slow", argparse.Namespace(rehearse=True, seconds=400, carry="carry", backend="cpu", out="slow"))
+for name, seconds, text in (("quiet", 2, "nothing"), ("loud", 5, "========= Invalid __global__ read of size 4 bytes")):
+    call.check(name, seconds, ["sh", "-c", "echo '%s'; exec sleep 400" % text], error=gpu_check.SANITIZED, slow=True)
 call.finish()
 PYTHON
 PYTHONPATH=carry/scripts python3 slow.py >out

@@ -39,6 +39,6 @@ only_in() {
 }
 only_in 'ending the process' '(^|[^a-zA-Z_.>])(_?[eE]xit|abort|quick_exit) *\(' \
     '(cli|tools)/|lib/base/arena\.c|core/api/status\.c|lib/base/apart\.c|lib/profiling/links\.c|lib/testing/conformance/(conformance|report|store)\.c' 'lib core cli tools plugins'
-only_in 'reading the environment' '(^|[^a-zA-Z_.>])(secure_)?getenv *\(' '(cli|tools)/|plugins/(collectives/gloo/address|algorithms/grpo/reward)\.c' 'lib core cli tools plugins'
+only_in 'reading the environment' '(^|[^a-zA-Z_.>])(secure_)?getenv *\(' '(cli|tools)/|lib/base/file\.c|plugins/(collectives/gloo/address|algorithms/grpo/reward)\.c' 'lib core cli tools plugins'
 only_in 'the preprocessor asking for CUDA' '^ *# *if.*CUDA' 'plugins/(backends/cuda|collectives/nccl)/' 'lib core cli tools plugins'
 exit $bad

@@ -22,6 +22,7 @@ cp -r "$NRL_TEST_SOURCE/configs" "$NRL_TEST_SOURCE/scripts" "$NRL_TEST_SOURCE/ex
 export PATH="$work/prefix/bin:$(dirname "$cmake"):$PATH" CC="$cc" CFLAGS="-Wall -Wextra -Werror"
 export CMAKE_PREFIX_PATH="$work/prefix" PKG_CONFIG_PATH="$work/prefix/lib/pkgconfig" OMP_NUM_THREADS=1
 export LD_LIBRARY_PATH="$work/prefix/lib" PYTHONPATH="$work/prefix/lib/python3/dist-packages"
+export XDG_DATA_HOME="$work/data" # of plugins that a page installs
 unset NRL_PLUGIN_PATH 2>"$work/log" || true
 
 # The blocks, each in a file: N.sh, or N.file and its name in N.name.

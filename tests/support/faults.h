@@ -1,7 +1,7 @@
 /*
  * faults.h - injects faults between a program and the disk: one file of a test program, or of a
  * preloaded library, includes it, and its functions replace those of libc. Calls for files below
- * `fault_folder` are counted, recorded with their bytes, and may fail, be shortened or be delayed.
+ * `fault_folder` are counted, recorded with their bytes, and may fail, be shortened or be held.
  */
 #ifndef SUPPORT_FAULTS_H
 #define SUPPORT_FAULTS_H
@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 typedef enum {
@@ -45,12 +46,14 @@ static long fault_at = -1;         /* which of those calls fails, from 0; -1 = n
 static int fault_error;            /* its errno */
 static bool fault_stays;           /* later calls that match fail too */
 static bool fault_short_writes, fault_no_exchange;
-static long fault_slow_us; /* each write takes this much longer */
-static long fault_count;   /* calls that matched */
+static bool fault_holds;          /* writes wait for fault_let_go, a minute at most */
+static bool fault_waited_in_vain; /* and nothing let them go */
+static long fault_count;          /* calls that matched */
 static bool fault_recording;
 static fault_event *fault_events;
 static size_t fault_n_events;
 static pthread_mutex_t fault_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t fault_gone_on = PTHREAD_COND_INITIALIZER;
 
 #define FAULT_REAL(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
 
@@ -92,6 +95,25 @@ static inline const char *fault_path_of(int fd, char path[PATH_MAX])
     return path;
 }
 
+static inline void fault_hold(void)
+{
+    struct timespec end;
+    clock_gettime(CLOCK_REALTIME, &end);
+    end.tv_sec += 60;
+    pthread_mutex_lock(&fault_lock);
+    while (fault_holds && !fault_waited_in_vain)
+        fault_waited_in_vain = pthread_cond_timedwait(&fault_gone_on, &fault_lock, &end) != 0;
+    pthread_mutex_unlock(&fault_lock);
+}
+
+static inline void fault_let_go(void)
+{
+    pthread_mutex_lock(&fault_lock);
+    fault_holds = false;
+    pthread_cond_broadcast(&fault_gone_on);
+    pthread_mutex_unlock(&fault_lock);
+}
+
 #define FAULT_TRY(kind, path)                                                                                          \
     do {                                                                                                               \
         int fault_ = fault_of(kind, path);                                                                             \
@@ -121,7 +143,7 @@ ssize_t write(int fd, const void *bytes, size_t size)
     const char *path = fault_path_of(fd, buffer);
     if (!fault_is_ours(path)) return FAULT_REAL(write)(fd, bytes, size);
     FAULT_TRY(FAULT_WRITE, path);
-    if (fault_slow_us) usleep((useconds_t)fault_slow_us);
+    fault_hold();
     if (fault_short_writes && size > 1) size = (size + 2) / 3;
     ssize_t n = FAULT_REAL(write)(fd, bytes, size);
     if (n > 0) fault_record(FAULT_WRITE, path, NULL, bytes, (size_t)n);
@@ -194,7 +216,8 @@ static inline void fault_none(void)
     fault_at = -1;
     fault_error = 0;
     fault_stays = fault_short_writes = fault_no_exchange = fault_recording = false;
-    fault_slow_us = fault_count = 0;
+    fault_holds = fault_waited_in_vain = false;
+    fault_count = 0;
 }
 
 static inline void fault_forget(void)

@@ -128,7 +128,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if len(part) > 1 and take("stall"):
             self.wfile.write(part[:len(part) // 2])
             self.wfile.flush()
-            time.sleep(5)
+            time.sleep(60)
             self.close_connection = True
             return None
         return self.wfile.write(part)

@@ -8,6 +8,7 @@
 #include "suites.h"
 #include <dirent.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -166,6 +167,7 @@ typedef struct {
     void *client;
     const char *key;
     double timeout_s, ended;
+    atomic_bool begun;
     nrl_status st;
     bool found;
     int index;
@@ -177,6 +179,7 @@ static void *wait_for(void *user)
     caller *c = user;
     void *value = NULL;
     size_t size;
+    atomic_store(&c->begun, true);
     c->st = c->s->t->get(c->client, c->key, c->timeout_s, &c->found, &value, &size);
     c->ended = clock_seconds();
     if (c->st == NRL_OK && c->found) free(value);
@@ -199,10 +202,12 @@ static void check_waits(suite *s)
     report_check(s->r, c.ended - begin > 0.3 && c.ended - begin < 0.4 + LATE_S, rule, "0.4 s took %.2f",
                  c.ended - begin);
 
-    caller late = {.s = s, .client = s->a, .key = "late", .timeout_s = 5};
+    caller late = {.s = s, .client = s->a, .key = "late", .timeout_s = 8};
     pthread_t thread;
     NRL_ASSERT(pthread_create(&thread, NULL, wait_for, &late), ==, 0);
-    clock_sleep(0.2);
+    while (!atomic_load(&late.begun))
+        clock_sleep(0.01);
+    clock_sleep(0.5); /* it is inside the call by now */
     begin = clock_seconds();
     report_ok(s->r, s->t->set(s->a, "beside", "x", 1), "a wait delays no other call");
     has(s, s->a, "a wait delays no other call", "beside", "x", 1);

@@ -118,6 +118,10 @@ nrl_status hf_read_config(hf *h)
                         "%s: an adapter without its model; expected a model\nhint: set adapter.use to the adapter, "
                         "and model.path to its base model",
                         h->path);
+    if (absent && access(h->path, F_OK))
+        return nrl_fail(NRL_ERR_CONFIG,
+                        "%s: No such file or directory; expected the config.json of a model, or its directory",
+                        h->path);
     if (absent)
         return nrl_fail(NRL_ERR_DATA,
                         "%s: no config.json; expected a Hugging Face model directory, a run or a checkpoint", h->path);

@@ -24,9 +24,10 @@ static nrl_status right_write(void *self, const nrl_record *record)
     return NRL_OK;
 }
 
+/* Longer than the suite waits. */
 static nrl_status slow_write(void *self, const nrl_record *record)
 {
-    sleep(2);
+    sleep(11);
     return right_write(self, record);
 }
 

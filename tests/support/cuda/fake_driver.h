@@ -20,6 +20,7 @@ typedef struct {
     cuda_properties properties; /* FAKE_CUDA_MEMORY_MIB sets memory_bytes */
     bool late;        /* copies are executed when something needs them: fake_queue.h. FAKE_CUDA_LATE sets it */
     bool events_stay; /* no event completes before fake_end_events */
+    double seconds;   /* what events read; fake_library.h advances it. 0: they read the machine's clock */
     bool no_work;     /* kernels and matrix products do nothing, so that what remains is the host's work */
     /* counters */
     size_t live_bytes, peak_bytes;

@@ -11,7 +11,7 @@ extern _Atomic int fake_library_loads;
 
 /* Its choices of algorithms are 0, 1, 2, ..., 0 being the first. */
 typedef struct {
-    int fastest;   /* all others take 2 ms; -1: none does */
+    int fastest;   /* takes 10 us of fake.seconds, all others 2 ms; -1: none takes any */
     int n_choices; /* 0: as many as are wanted */
     int refused;   /* supports no product; 0: all do */
     size_t version;

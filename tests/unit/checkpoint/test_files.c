@@ -5,6 +5,7 @@
 #include "base/json.h"
 #include "checkpoint/index.h"
 #include "support/checkpoint.h"
+#include <errno.h>
 #include <fcntl.h>
 #include <math.h>
 #include <setjmp.h>
@@ -166,6 +167,19 @@ static void what_was_saved_is_read_back(void **state)
     }
 }
 
+/* NFS before 4.2 and others can reserve no space. */
+static bool space_can_be_reserved(void)
+{
+    char *path = mem_printf("%s/reserved", out);
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    assert_true(fd >= 0);
+    bool can = fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, 4096) == 0 || errno != EOPNOTSUPP;
+    close(fd);
+    unlink(path);
+    free(path);
+    return can;
+}
+
 static void a_run_goes_on_while_a_save_is_written(void **state)
 {
     checkpoint_outcome o;
@@ -177,7 +191,7 @@ static void a_run_goes_on_while_a_save_is_written(void **state)
     char *trial = mem_printf("%s/checkpoints/trial-%d.tmp", out, 0);
     struct stat found;
     assert_int_equal(stat(trial, &found), 0); /* the space stays reserved until all ranks have theirs */
-    assert_true(found.st_blocks * 512 >= 8 * BIG + 14);
+    if (space_can_be_reserved()) assert_true(found.st_blocks * 512 >= 8 * BIG + 14);
     checkpoint_prepared(w);
     assert_int_equal(stat(trial, &found), -1);
     free(trial);

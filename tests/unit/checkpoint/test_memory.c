@@ -137,7 +137,7 @@ int main(void)
         cmocka_unit_test(a_save_without_memory_leaves_the_earlier_checkpoint),
         cmocka_unit_test(reading_without_memory_is_an_error),
     };
-    snprintf(out, sizeof out, "%s/nrl-checkpoint-memory-XXXXXX", access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm");
+    snprintf(out, sizeof out, "%s/test-nrl-checkpoint-memory-XXXXXX", access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm");
     if (!mkdtemp(out)) return 1;
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     test_folder_remove(out);

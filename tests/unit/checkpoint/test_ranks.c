@@ -276,7 +276,7 @@ static void a_rank_that_never_comes_is_named_after_the_time_out(void **state)
     (void)state;
     rank_run runs[MAX_WORLD] = {0};
     runs[1].absent = true;
-    save_all(runs, 3, FLAT, 2, 0.1);
+    save_all(runs, 3, FLAT, 2, 5);
     assert_int_equal(runs[0].status, NRL_ERR_PEER);
     assert_non_null(strstr(runs[0].text, "rank 1 did not finish its part"));
     assert_int_equal(runs[2].status, NRL_ERR_PEER);

@@ -37,6 +37,7 @@ static int setup(void **state)
 {
     (void)state;
     fake_reset();
+    fake.seconds = 1;
     snprintf(folder, sizeof folder, "/tmp/nrl-choices-XXXXXX");
     if (!mkdtemp(folder)) return -1;
     snprintf(cache, sizeof cache, "%s/cache", folder);

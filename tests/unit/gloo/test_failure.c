@@ -109,7 +109,7 @@ static void wait_for_end(int fd)
 {
     char b[4096];
     struct pollfd p = {.fd = fd, .events = POLLIN};
-    while (poll(&p, 1, 10000) == 1 && read(fd, b, sizeof b) > 0)
+    while (poll(&p, 1, 60000) == 1 && read(fd, b, sizeof b) > 0)
         continue;
 }
 static void say_bytes(int fd, const void *bytes, size_t size)
@@ -269,28 +269,38 @@ static void a_silent_peer_is_waited_for_as_long_as_asked(void **state)
 
 static void slow_body(ranks_one *r)
 {
-    enum { COUNT = 450000 }; /* 1.8 MB at 1 MB/s */
+    enum { COUNT = 1250000 }; /* 5 MB at 1 MB/s */
     float *data = calloc(COUNT, sizeof *data);
     CHECK(r, RANKS_DO(r->self, barrier) == NRL_OK);
     double start = now();
     CHECK(r, RANKS_DO(r->self, all_reduce, .dtype = NRL_DTYPE_F32, .reduce = NRL_REDUCE_OP_SUM, .receive = data,
                       .count = COUNT) == NRL_OK);
-    CHECK(r, now() - start > 1.2); /* else it shows nothing */
+    CHECK(r, now() - start > 3.5); /* else it shows nothing */
     free(data);
 }
 
 static void a_slow_call_that_progresses_does_not_time_out(void **state)
 {
-    static const ranks_options o = {.dialect = TCP23, .timeout = 1, .rate_limit = 1, .address = "127.0.0.1"};
+    static const ranks_options o = {.dialect = TCP23, .timeout = 3, .rate_limit = 1, .address = "127.0.0.1"};
     (void)state;
     assert_true(ranks_run(2, &o, slow_body, NULL));
 }
 
 /* ---- abort ---- */
 
+static atomic_int n_submitted, n_reported; /* ranks that have */
+
+/* Until n ranks have, or a minute is over: then a rank has found something wrong. */
+static void await_ranks(const atomic_int *ranks, int n)
+{
+    for (int i = 0; i < 6000 && atomic_load(ranks) < n; i++)
+        usleep(10000);
+}
+
 static void *abort_soon(void *self)
 {
-    usleep(100000);
+    await_ranks(&n_submitted, 2);
+    usleep(100000); /* data is on its way */
     gloo.abort(self);
     return NULL;
 }
@@ -313,10 +323,13 @@ static void abort_body(ranks_one *r)
     } else {
         CHECK(r, gloo.all_reduce(r->self, &a, &one) == NRL_OK);
         CHECK(r, gloo.all_reduce(r->self, &a, &two) == NRL_OK);
+        atomic_fetch_add(&n_submitted, 1);
         CHECK(r, ranks_end(r->self, two) == NRL_ERR_PEER);
         CHECK(r, strstr(nrl_error_text(), "all_reduce 2") && strstr(nrl_error_text(), "rank 0"));
         CHECK(r, ranks_end(r->self, one) == NRL_ERR_PEER);
         CHECK(r, gloo.failed_peer(r->self) == 0);
+        atomic_fetch_add(&n_reported, 1);
+        await_ranks(&n_reported, 2); /* who leaves would be named in the place of rank 0 */
     }
     free(data);
 }
@@ -326,6 +339,8 @@ static void abort_from_another_thread_ends_everything_everywhere(void **state)
     (void)state;
     for (int d = 0; d < 3; d++) {
         const ranks_options o = {.dialect = d};
+        atomic_store(&n_submitted, 0);
+        atomic_store(&n_reported, 0);
         assert_true(ranks_run(3, &o, abort_body, NULL));
     }
 }
@@ -350,8 +365,6 @@ static void who_is_finished_may_leave(void **state)
     }
 }
 
-static atomic_int n_reported;
-
 /* Ranks 0 and 1 stay until both have heard: who leaves after a failure has left, too. */
 static void leaves_early(ranks_one *r)
 {
@@ -360,8 +373,7 @@ static void leaves_early(ranks_one *r)
     CHECK(r, strstr(nrl_error_text(), "rank 2 has left"));
     CHECK(r, gloo.failed_peer(r->self) == 2);
     atomic_fetch_add(&n_reported, 1);
-    for (int i = 0; i < 6000 && atomic_load(&n_reported) < 2; i++)
-        usleep(10000);
+    await_ranks(&n_reported, 2);
 }
 
 static void who_is_needed_after_leaving_is_named(void **state)
@@ -416,7 +428,7 @@ static void a_killed_process_is_named_by_the_others(void **state)
         assert_non_null(strstr(nrl_error_text(), "rank 1"));
         break;
     }
-    assert_true(killed > 0 && now() - killed < 10);
+    assert_true(killed > 0 && now() - killed < 60);
     assert_int_equal(gloo.failed_peer(self), 1);
     int status;
     waitpid(child[0], &status, 0);

@@ -30,6 +30,13 @@ typedef struct {
     int reports, errors; /* pipes: a report; standard error */
 } child;
 
+/* What the ranks of a group share with the test; mapped until it ends. */
+typedef struct {
+    atomic_int n_here;    /* processes of ranks */
+    atomic_int n_begun;   /* ranks that are in the body */
+    atomic_bool released; /* what bodies wait for has happened */
+} group_state;
+
 typedef struct {
     int32_t world, port;
     char store[32]; /* where they meet: at `port` */
@@ -37,8 +44,9 @@ typedef struct {
     mesh_setup setup;
     nrl_status (*body)(nrl_mesh *m, int32_t rank);
     void (*change)(mesh_setup *s, int32_t rank); /* of one rank's setup; NULL = none */
+    int32_t n_together; /* ranks that begin to join when all of them are here; 0 = each at once */
     child children[PAIRS_MAX];
-    atomic_int *n_begun; /* ranks that are in the body; shared with them, mapped until the test ends */
+    group_state *state;
 } group;
 
 static inline int32_t free_port(void)
@@ -49,6 +57,21 @@ static inline int32_t free_port(void)
     return port;
 }
 
+/* Time limits of joining begin together: on a busy machine a process may start seconds after another. */
+static inline void await_others(const group *g)
+{
+    atomic_fetch_add(&g->state->n_here, 1);
+    for (int i = 0; i < 60000 && atomic_load(&g->state->n_here) < g->n_together; i++)
+        clock_sleep(0.001);
+}
+
+/* In a body. */
+static inline void await_release(const group *g)
+{
+    for (int i = 0; i < 6000 && !atomic_load(&g->state->released); i++)
+        clock_sleep(0.01);
+}
+
 static inline void run_child(group *g, int32_t rank, int to)
 {
     nrl_mesh *m;
@@ -57,9 +80,10 @@ static inline void run_child(group *g, int32_t rank, int to)
     pairs_keep(&g->wires, rank);
     s.place.rank = s.place.local_rank = rank;
     if (g->change) g->change(&s, rank);
+    await_others(g);
     r.status = mesh_open(&s, &m);
     if (!r.status) {
-        atomic_fetch_add(g->n_begun, 1);
+        atomic_fetch_add(&g->state->n_begun, 1);
         r.status = g->body(m, rank);
         r.at = clock_seconds();
         snprintf(r.text, sizeof r.text, "%s", r.status ? nrl_error_text() : "");
@@ -97,8 +121,8 @@ static inline void prepare(group *g, int32_t world, nrl_status (*body)(nrl_mesh 
 {
     *g = (group){.world = world, .port = free_port(), .body = body};
     pairs_make(&g->wires, world);
-    g->n_begun = mmap(NULL, sizeof *g->n_begun, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    assert_true(g->n_begun != MAP_FAILED);
+    g->state = mmap(NULL, sizeof *g->state, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(g->state != MAP_FAILED);
     g->setup = (mesh_setup){.place = {.world = world, .local_world = world, .origin = "test", .run_id = ""},
                             .axes = {{"data", world, NRL_DIVIDES_BATCH}},
                             .n_axes = 1,
@@ -117,6 +141,7 @@ static inline void set_options(group *g)
 static inline void start_all(group *g)
 {
     set_options(g);
+    g->n_together = g->world;
     for (int32_t r = 0; r < g->world; r++)
         start_rank(g, r);
     pairs_keep(&g->wires, -1);
@@ -125,7 +150,7 @@ static inline void start_all(group *g)
 /* Until all have joined: on a busy machine that takes seconds. */
 static inline void await_all(const group *g)
 {
-    for (int i = 0; atomic_load(g->n_begun) < g->world; i++) {
+    for (int i = 0; atomic_load(&g->state->n_begun) < g->world; i++) {
         assert_true(i < 6000);
         clock_sleep(0.01);
     }
@@ -144,13 +169,21 @@ static inline bool collect(group *g, int32_t rank, rank_report *r)
     return got == sizeof *r;
 }
 
-/* What a rank wrote to standard error; after collect. */
-static inline void collect_errors(group *g, int32_t rank, char *text, size_t size)
+/* What a rank writes to standard error, until these words are there or it ends; NULL: until it ends. */
+static inline void await_errors(group *g, int32_t rank, char *text, size_t size, const char *words)
 {
     size_t got = 0;
-    for (ssize_t n; got + 1 < size && (n = read(g->children[rank].errors, text + got, size - 1 - got)) > 0;)
-        got += (size_t)n;
-    text[got] = 0;
+    ssize_t n = 1;
+    for (text[0] = 0; n > 0 && got + 1 < size && !(words && strstr(text, words)); text[got] = 0) {
+        n = read(g->children[rank].errors, text + got, size - 1 - got);
+        got += n > 0 ? (size_t)n : 0;
+    }
+}
+
+/* All of it; after collect. */
+static inline void collect_errors(group *g, int32_t rank, char *text, size_t size)
+{
+    await_errors(g, rank, text, size, NULL);
 }
 
 static inline void end_errors(group *g)

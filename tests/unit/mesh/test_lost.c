@@ -104,7 +104,7 @@ static nrl_status wait_for_device(nrl_mesh *m, int32_t rank)
     if (rank == 1) return one_fails(m, rank);
     for (int i = 0; i < 5; i++)
         NRL_TRY(mesh_exchange(m, "tick", &rank, sizeof rank, all));
-    for (int i = 0; i < 80 && !g->aborted; i++)
+    for (int i = 0; i < 600 && !g->aborted; i++)
         clock_sleep(0.1);
     if (!g->aborted) return nrl_fail(NRL_ERR_BUG, "nothing ended what the device waits for");
     return mesh_exchange(m, "tick", &rank, sizeof rank, all);

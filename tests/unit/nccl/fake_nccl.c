@@ -8,7 +8,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { RANKS = 8, TOKENS = 4096 };
+enum { RANKS = 8, TOKENS = 4096, MOST_MS = 60000 };
 
 fake_state fake;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -236,7 +236,7 @@ static int fake_destroy(void *self)
 {
     const comm *c = self;
     bool all_have = !fake.connects;
-    for (int ms = 0; ms < 2000 && !all_have; ms++) {
+    for (int ms = 0; ms < MOST_MS && !all_have; ms++) {
         nanosleep(&(struct timespec){0, 1000000}, NULL);
         pthread_mutex_lock(&lock);
         all_have = c->hub->finalized >= c->hub->world;
@@ -253,7 +253,7 @@ static int fake_abort(void *self)
     pthread_mutex_lock(&lock);
     fake.n_in_abort++;
     pthread_mutex_unlock(&lock);
-    for (int ms = 0; ms < 2000 && !all_have_begun; ms++) {
+    for (int ms = 0; ms < MOST_MS && !all_have_begun; ms++) {
         pthread_mutex_lock(&lock);
         all_have_begun = fake.n_in_abort >= fake.n_abort_together;
         pthread_mutex_unlock(&lock);

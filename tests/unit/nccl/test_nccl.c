@@ -15,7 +15,7 @@
 
 #include <cmocka.h>
 
-static nccl_options options = {.timeout = 5, .device = -1};
+static nccl_options options = {.timeout = 30, .device = -1};
 static const nccl_api *api = &fake_api;
 
 static nrl_status open_fake(const void *o, nrl_store *store, int32_t rank, int32_t world, double timeout_s, void **self)
@@ -80,7 +80,9 @@ static void it_keeps_the_rules_of_every_collective(void **state)
 /* ---- ranks as threads, for what goes wrong ---- */
 
 enum { RANKS = 3 };
-static const double SOON = 15; /* seconds: half of what calls may wait here, and time enough on a busy machine */
+static const double LONG = 30;   /* seconds that calls may wait here; none does */
+static const double SOON = 15;   /* half of it, and time enough on a busy machine */
+static const double WHOLE = 2.5; /* where the whole time-out passes; rank 0 calls the roll in most of it */
 
 typedef struct rank_of rank_of;
 struct rank_of {
@@ -119,7 +121,7 @@ static void run_ranks(rank_of *ranks, int32_t first, double timeout, void (*body
     assert_int_equal(test_store_serve(0, NULL, &server), NRL_OK);
     for (int32_t i = first; i < RANKS; i++) {
         ranks[i] = (rank_of){.rank = i, .timeout = timeout, .body = body};
-        assert_int_equal(test_store_connect(test_store_port(server), 5, &ranks[i].store), NRL_OK);
+        assert_int_equal(test_store_connect(test_store_port(server), LONG, &ranks[i].store), NRL_OK);
     }
     for (int32_t i = first; i < RANKS; i++)
         assert_int_equal(pthread_create(&ranks[i].thread, NULL, run_rank, &ranks[i]), 0);
@@ -175,7 +177,7 @@ static void all_end(double timeout, void (*body)(rank_of *, void *), nrl_status 
 static void all_go_well(void (*body)(rank_of *, void *))
 {
     fake_reset();
-    all_end(2, body, NRL_OK, "", SOON);
+    all_end(LONG, body, NRL_OK, "", SOON);
     nothing_is_left();
 }
 
@@ -187,10 +189,15 @@ static void a_missing_rank_is_named_by_all_others(void **state)
     store_server *server;
     assert_int_equal(test_store_serve(0, NULL, &server), NRL_OK);
     for (int32_t i = 0; i < 2; i++) { /* rank 2 does not come */
-        ranks[i] = (rank_of){.rank = i, .timeout = 0.5};
-        assert_int_equal(test_store_connect(test_store_port(server), 5, &ranks[i].store), NRL_OK);
-        assert_int_equal(pthread_create(&ranks[i].thread, NULL, run_rank, &ranks[i]), 0);
+        ranks[i] = (rank_of){.rank = i, .timeout = i ? LONG : 2};
+        assert_int_equal(test_store_connect(test_store_port(server), LONG, &ranks[i].store), NRL_OK);
     }
+    assert_int_equal(pthread_create(&ranks[1].thread, NULL, run_rank, &ranks[1]), 0);
+    void *host; /* of rank 1: rank 0 would name it too if it were not there yet */
+    size_t size;
+    assert_int_equal(nrl_store_get(ranks[0].store, "nccl/here/1", LONG, &host, &size), NRL_OK);
+    free(host);
+    assert_int_equal(pthread_create(&ranks[0].thread, NULL, run_rank, &ranks[0]), 0);
     for (int32_t i = 0; i < 2; i++) {
         pthread_join(ranks[i].thread, NULL);
         store_close(ranks[i].store);
@@ -207,7 +214,7 @@ static void a_rank_that_nccl_waits_for_costs_the_time_out_only(void **state)
     (void)state;
     fake_reset();
     fake.init_rank_gone = 1;
-    all_end(0.5, NULL, NRL_ERR_PEER, "joining the other ranks took more than", SOON);
+    all_end(WHOLE, NULL, NRL_ERR_PEER, "joining the other ranks took more than", SOON);
     assert_int_equal(fake.n_aborts, RANKS);
     nothing_is_left();
 }
@@ -217,15 +224,15 @@ static void nccls_own_words_are_told(void **state)
     (void)state;
     fake_reset();
     fake.init_code = FAKE_SYSTEM_ERROR;
-    all_end(2, NULL, NRL_ERR_PEER, "joining the other ranks failed: unhandled error", SOON);
+    all_end(LONG, NULL, NRL_ERR_PEER, "joining the other ranks failed: unhandled error", SOON);
     nothing_is_left();
     fake_reset();
     fake.id_code = FAKE_SYSTEM_ERROR;
-    all_end(2, NULL, NRL_ERR_PEER, "cannot create an id", SOON);
+    all_end(LONG, NULL, NRL_ERR_PEER, "cannot create an id", SOON);
     nothing_is_left();
     fake_reset();
     fake.call_code = FAKE_INVALID;
-    all_end(2, sum_once, NRL_ERR_PEER, "all_reduce failed: unhandled error: the stand-in's last words", SOON);
+    all_end(LONG, sum_once, NRL_ERR_PEER, "all_reduce failed: unhandled error: the stand-in's last words", SOON);
     fake.n_wrong = 0;
     nothing_is_left();
 }
@@ -236,11 +243,11 @@ static void an_old_nccl_and_too_few_devices_are_said(void **state)
     (void)state;
     fake_reset();
     fake.version = 21600;
-    all_end(1, NULL, NRL_ERR_PLUGIN, "", SOON);
+    all_end(LONG, NULL, NRL_ERR_PLUGIN, "", SOON);
     nothing_is_left();
     fake_reset();
     fake.n_devices = 2; /* for three ranks of one machine */
-    run_ranks(ranks, 0, 0.5, NULL);
+    run_ranks(ranks, 0, WHOLE, NULL);
     assert_int_equal(ranks[2].st, NRL_ERR_CONFIG);
     assert_non_null(strstr(ranks[2].text, "device 2"));
     nothing_is_left();
@@ -251,7 +258,7 @@ static void a_wait_ends_when_its_time_is_up(void **state)
     (void)state;
     fake_reset();
     fake.stay = 1;
-    all_end(2, sum_once, NRL_OK, "not done", SOON);
+    all_end(LONG, sum_once, NRL_OK, "not done", SOON);
     nothing_is_left();
 }
 
@@ -268,7 +275,7 @@ static void report_trouble(rank_of *r, void *self)
 
 static void wait_for_trouble(rank_of *r, void *self)
 {
-    sum_and(r, self, report_trouble, 30);
+    sum_and(r, self, report_trouble, LONG);
 }
 
 static void an_error_in_the_background_ends_a_wait(void **state)
@@ -277,7 +284,7 @@ static void an_error_in_the_background_ends_a_wait(void **state)
     fake_reset();
     fake.stay = 1;
     pthread_barrier_init(&all_have_begun, NULL, RANKS);
-    all_end(2, wait_for_trouble, NRL_ERR_PEER, "all_reduce failed: remote process exited", SOON);
+    all_end(LONG, wait_for_trouble, NRL_ERR_PEER, "all_reduce failed: remote process exited", SOON);
     pthread_barrier_destroy(&all_have_begun);
     assert_true(fake.n_aborts == RANKS); /* none is finalized in peace */
     nothing_is_left();
@@ -301,7 +308,7 @@ static void wait_for_abort(rank_of *r, void *self)
     float v = 1;
     nrl_comm_args a = sum_of(&v);
     nrl_request *none;
-    sum_and(r, self, begin_abort, 30);
+    sum_and(r, self, begin_abort, LONG);
     if (!r->aborter) return; /* the sum did not begin */
     pthread_join(r->aborter, NULL);
     if (nccl_all_reduce(self, &a, &none) != NRL_ERR_PEER) r->st = NRL_ERR_BUG; /* nothing starts any more */
@@ -312,7 +319,7 @@ static void an_abort_from_another_thread_ends_what_is_in_flight(void **state)
     (void)state;
     fake_reset();
     fake.stay = 1;
-    all_end(2, wait_for_abort, NRL_ERR_PEER, "aborted by this rank", SOON);
+    all_end(LONG, wait_for_abort, NRL_ERR_PEER, "aborted by this rank", SOON);
     assert_int_equal(fake.n_aborts, RANKS);
     assert_int_equal(fake.n_destroys, 0);
     nothing_is_left();
@@ -332,7 +339,7 @@ static void communicators_are_aborted_together(void **state)
     fake_reset();
     fake.stay = 1;
     fake.n_abort_together = 2 * RANKS;
-    all_end(2, wait_for_abort_of_two, NRL_ERR_PEER, "aborted by this rank", SOON);
+    all_end(LONG, wait_for_abort_of_two, NRL_ERR_PEER, "aborted by this rank", SOON);
     assert_int_equal(fake.n_aborts, 2 * RANKS);
     nothing_is_left();
 }
@@ -350,12 +357,12 @@ static void follow_streams(rank_of *r, void *self)
     a.stream = stream;
     note_error(r, nccl_all_reduce(self, &a, &request));
     if (!r->st) note_error(r, nccl_fence(self, request, stream));
-    if (!r->st) note_error(r, nccl_wait(self, request, 5, &done));
+    if (!r->st) note_error(r, nccl_wait(self, request, LONG, &done));
     nccl_release(self, request);
     a.stream = NULL;
     a.after = event;
     note_error(r, nccl_all_reduce(self, &a, &request));
-    if (!r->st) note_error(r, nccl_wait(self, request, 5, &done));
+    if (!r->st) note_error(r, nccl_wait(self, request, LONG, &done));
     nccl_release(self, request);
     if (v != RANKS * RANKS) r->st = NRL_ERR_BUG;
     (void)fake_driver.stream_destroy(stream);
@@ -379,7 +386,7 @@ static void split_and_sum(rank_of *r, void *self)
     note_error(r, nccl_split(self, r->rank % 2, r->rank, &half));
     if (r->st) return;
     note_error(r, nccl_all_reduce(half, &a, &request));
-    if (!r->st) note_error(r, nccl_wait(half, request, 5, &done));
+    if (!r->st) note_error(r, nccl_wait(half, request, LONG, &done));
     if (!r->st) nccl_release(half, request);
     if (v != (r->rank % 2 ? 2 : 1 + 3)) r->st = NRL_ERR_BUG;
     nccl_close(half);
@@ -391,7 +398,7 @@ static void a_split_group_may_come_after_its_parent_is_ready(void **state)
     (void)state;
     fake_reset();
     fake.child_late_ms = 5;
-    run_ranks(ranks, 0, 2, split_and_sum);
+    run_ranks(ranks, 0, LONG, split_and_sum);
     for (int i = 0; i < RANKS; i++)
         assert_int_equal(ranks[i].st, NRL_OK);
     nothing_is_left();
@@ -439,9 +446,9 @@ static void send_around(rank_of *r, void *self)
     if (!r->st) post(r, self, &down, before, next);
     if (!r->st) note_error(r, nccl_all_reduce(self, &a, &sum));
     if (r->st) return;
-    note_error(r, nccl_wait(self, sum, 5, &done));
+    note_error(r, nccl_wait(self, sum, LONG, &done));
     nccl_release(self, sum);
-    if (!arrive(r, self, &up, before, 5) || !arrive(r, self, &down, next, 5) || v != RANKS) r->st = NRL_ERR_BUG;
+    if (!arrive(r, self, &up, before, LONG) || !arrive(r, self, &down, next, LONG) || v != RANKS) r->st = NRL_ERR_BUG;
 }
 
 static void messages_of_neighbours_wait_for_nothing_else(void **state)
@@ -464,7 +471,7 @@ static void without_ways_ranks_that_all_send_first_wait_for_ever(void **state)
     (void)state;
     fake_reset();
     fake.connects = 0; /* else no send would even return */
-    all_end(2, send_unconnected, NRL_OK, "", SOON);
+    all_end(LONG, send_unconnected, NRL_OK, "", SOON);
     nothing_is_left();
 }
 
@@ -479,7 +486,7 @@ static void fail_on_a_way(rank_of *r, void *self)
         bool done;
         note_error(r, nccl_recv(self, &a, &up.received));
         report_trouble(r, self);
-        if (!r->st) note_error(r, nccl_wait(self, up.received, 5, &done));
+        if (!r->st) note_error(r, nccl_wait(self, up.received, LONG, &done));
         if (nccl_failed_peer(self) != r->rank - 1) r->st = NRL_ERR_BUG;
         nccl_release(self, up.received);
     } else {
@@ -493,7 +500,7 @@ static void a_message_that_fails_names_the_other_rank(void **state)
     (void)state;
     fake_reset();
     pthread_barrier_init(&all_have_begun, NULL, RANKS);
-    run_ranks(ranks, 0, 2, fail_on_a_way);
+    run_ranks(ranks, 0, LONG, fail_on_a_way);
     pthread_barrier_destroy(&all_have_begun);
     assert_int_equal(ranks[1].st, NRL_ERR_PEER);
     assert_int_equal(ranks[2].st, NRL_ERR_PEER);
@@ -534,7 +541,7 @@ static void gather_numbers(rank_of *r, void *self)
     bool done;
     nrl_comm_args a = {.size = sizeof a, .dtype = NRL_DTYPE_I64, .send = &own, .receive = all, .count = 1};
     note_error(r, nccl_all_gather(self, &a, &request));
-    if (!r->st) note_error(r, nccl_wait(self, request, 5, &done));
+    if (!r->st) note_error(r, nccl_wait(self, request, LONG, &done));
     nccl_release(self, request);
     for (int i = 0; i < RANKS; i++)
         if (all[i] != 7 + i) r->st = NRL_ERR_BUG;
@@ -575,7 +582,7 @@ static void sum_in_buffers(rank_of *r, void *self)
                            .count = NUMBERS,
                            .stream = stream};
         st = nccl_all_reduce(group, &a, &request);
-        if (st == NRL_OK) st = nccl_wait(group, request, 5, &done);
+        if (st == NRL_OK) st = nccl_wait(group, request, LONG, &done);
         if (st == NRL_OK) nccl_release(group, request);
         for (int i = 0; i < NUMBERS && st == NRL_OK; i++)
             if ((int)x[i] != RANKS * i + RANKS * (RANKS - 1) / 2) st = nrl_fail(NRL_ERR_BUG, "sum %d is %g", i, x[i]);
@@ -591,7 +598,7 @@ static void sums_in_buffers(int given)
     options.register_buffers = true;
     n_given = 0;
     fake.only_device = 1;
-    all_end(2, sum_in_buffers, NRL_OK, "", SOON);
+    all_end(LONG, sum_in_buffers, NRL_OK, "", SOON);
     nothing_is_left();
     options.register_buffers = false;
     assert_int_equal(n_given, given);

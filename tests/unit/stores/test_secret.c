@@ -290,23 +290,40 @@ static bool find_address(char text[64])
     return found;
 }
 
+/* A server at a port that no other program serves at loopback until *held is closed. */
+static tcp_server *open_beside(const char *address, int *held)
+{
+    for (int i = 0; i < 20; i++) { /* another program may use the port at `address` */
+        struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+        socklen_t n = sizeof a;
+        tcp_server *server;
+        *held = socket(AF_INET, SOCK_STREAM, 0);
+        assert_int_equal(bind(*held, (struct sockaddr *)&a, n), 0);
+        assert_int_equal(getsockname(*held, (struct sockaddr *)&a, &n), 0);
+        const tcp_server_setup s = {.address = address, .port = ntohs(a.sin_port), .secret = &ours};
+        if (tcp_server_open(&s, &server) == NRL_OK) return server;
+        close(*held);
+    }
+    fail_msg("no port at %s: %s", address, nrl_error_text());
+    return NULL;
+}
+
 static void a_server_listens_at_its_address_alone(void **state)
 {
     (void)state;
     char address[64];
-    tcp_server *server;
-    int fd;
+    int fd, held;
     if (!find_address(address)) {
         print_message("skipped: this machine has no address beside loopback\n");
         skip();
     }
-    const tcp_server_setup s = {.address = address, .secret = &ours};
-    assert_int_equal(tcp_server_open(&s, &server), NRL_OK);
+    tcp_server *server = open_beside(address, &held);
     int32_t port = tcp_server_port(server);
     assert_int_equal(socket_connect(address, port, clock_seconds() + PATIENCE_S, &fd), NRL_OK);
     close(fd);
     assert_int_equal(socket_connect("127.0.0.1", port, clock_seconds() + PATIENCE_S, &fd), NRL_ERR_PEER);
     tcp_server_close(server);
+    close(held);
     /* What others call this machine may be none of its addresses (203.0.113.0/24 is nobody's). */
     const tcp_server_setup routed = {.address = "203.0.113.77", .secret = &ours};
     assert_int_equal(tcp_server_open(&routed, &server), NRL_OK);

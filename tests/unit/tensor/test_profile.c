@@ -157,7 +157,7 @@ static void a_devices_events_say_how_long_everything_took(void **state)
     assert_int_equal(clock_.stream_waits, 0);
     assert_int_equal(clock_.event_waits, 2);
     nrl_op_time unary = row_of(0, "unary", NRL_PHASE_NONE, 0);
-    assert_true(unary.calls == 4 && unary.seconds == 4 && unary.host_seconds < 1);
+    assert_true(unary.calls == 4 && unary.seconds == 4 && unary.host_seconds < 30);
     assert_true(unary.bytes == 2 * 2 * 4 * 300);
     end();
 }
