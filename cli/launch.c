@@ -96,7 +96,8 @@ static nrl_status refuse_ranks(const launch_flags *f)
 
 char **launch_argument(const launch *l)
 {
-    static const char *const alone[] = {"-q", "-v", "--quiet", "--verbose", "--json", "--full", "--memory", "--output"};
+    static const char *const alone[] = {"-q",     "-v",       "--quiet",  "--verbose",    "--json",
+                                        "--full", "--memory", "--output", "--no-scripts", "--no-plugins-from-config"};
     char **word = l->command + 2;
     while (*word && **word == '-' && (*word)[1]) {
         bool has_value = !strchr(*word, '=') && word[1];

@@ -174,8 +174,9 @@ static void walk(const comparing *c, arena *a, const char *path, const nrl_node 
     if (nrl_node_kind(was) == NRL_NODE_MAP && nrl_node_kind(is) == NRL_NODE_MAP) {
         walk_maps(c, a, path, was, is, given);
     } else if (c->is_config && are_lists_of_maps(was, is)) {
+        const bool is_list = nrl_node_kind(given) == NRL_NODE_LIST; /* a list of one entry may be given as the entry */
         for (size_t i = 0; i < nrl_node_size(is); i++)
-            walk(c, a, path, nrl_node_at(was, i), nrl_node_at(is, i), nrl_node_at(given, i));
+            walk(c, a, path, nrl_node_at(was, i), nrl_node_at(is, i), is_list ? nrl_node_at(given, i) : given);
     } else if (!is_free(c, path, was, is) && !is_same_value(was, is)) {
         c->report(c->user, path, was, is);
     }

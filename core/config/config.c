@@ -52,6 +52,8 @@ static nrl_node *word_as_map(arena *a, nrl_node *n)
     return map;
 }
 
+static nrl_node *merge_maps(arena *a, nrl_node *base, nrl_node *over, bool are_slots);
+
 /* Merges two values of a component slot. `parallel` without a name is a map of axes, which a value with a name
  * replaces; `parallel: auto` has no options, so any value replaces it. */
 static nrl_node *merge_component(arena *a, const char *slot, nrl_node *base, nrl_node *over)
@@ -62,22 +64,18 @@ static nrl_node *merge_component(arena *a, const char *slot, nrl_node *base, nrl
     const bool is_whole = below ? !strcmp(below, "auto") : nrl_node_find(over, "name") != NULL;
     if (!strcmp(slot, "parallel") && is_whole) return over;
     const char *above = nrl_node_string(nrl_node_find(over, "name"), below);
-    return above && below && strcmp(above, below) ? over : config_merge(a, base, over);
+    const bool is_of_axes = !strcmp(slot, "parallel") && !above;
+    return above && below && strcmp(above, below) ? over : merge_maps(a, base, over, is_of_axes);
 }
 
-/* A child that may be modified: this file owns the trees. */
-static nrl_node *child_of(nrl_node *map, const char *key)
-{
-    return (nrl_node *)nrl_node_find(map, key);
-}
-
-nrl_node *config_merge(arena *a, nrl_node *base, nrl_node *over)
+/* This file owns the trees, so it may modify children. With `are_slots` every child is a component. */
+static nrl_node *merge_maps(arena *a, nrl_node *base, nrl_node *over, bool are_slots)
 {
     if (nrl_node_kind(base) != NRL_NODE_MAP || nrl_node_kind(over) != NRL_NODE_MAP) return over;
     for (size_t i = 0; i < nrl_node_size(over); i++) {
         const char *key = nrl_node_key(over, i);
-        nrl_node *above = child_of(over, key), *below = child_of(base, key);
-        if (below && is_component_slot(key))
+        nrl_node *above = (nrl_node *)nrl_node_find(over, key), *below = (nrl_node *)nrl_node_find(base, key);
+        if (below && (are_slots || is_component_slot(key)))
             above = merge_component(a, key, below, above);
         else if (below)
             above = config_merge(a, below, above);
@@ -85,6 +83,11 @@ nrl_node *config_merge(arena *a, nrl_node *base, nrl_node *over)
     }
     node_copy_place(base, over);
     return base;
+}
+
+nrl_node *config_merge(arena *a, nrl_node *base, nrl_node *over)
+{
+    return merge_maps(a, base, over, false);
 }
 
 /* ---- files and their defaults ---- */
@@ -179,7 +182,7 @@ static nrl_node *folders_as_map(arena *a, nrl_node *n)
 static nrl_node *descend(arena *a, nrl_node *map, bool top, const char *key)
 {
     const nrl_node here = {.source = config_command_line};
-    nrl_node *child = child_of(map, key);
+    nrl_node *child = (nrl_node *)nrl_node_find(map, key);
     if (child && top && is_component_slot(key)) child = word_as_map(a, child);
     if (child && top && !strcmp(key, "plugins")) child = folders_as_map(a, child);
     if (!child || child->kind == NRL_NODE_NULL) child = new_map_at(a, child ? child : &here);

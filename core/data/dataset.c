@@ -3,6 +3,7 @@
  */
 #include "base/arena.h"
 #include "data/part.h"
+#include "tokens/marked.h"
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -107,8 +108,8 @@ static nrl_status open_files(const dataset_options *o, dataset *d)
         double n = 0;
         for (int64_t k = 0; k < d->parts.n; k++)
             n += items[k].entry == items[i].entry ? (double)items[k].cache.header->n_examples : 0;
-        all += (double)items[i].cache.header->n_examples;
-        shares += (double)items[i].cache.header->n_examples * pow(n, o->size_exponent);
+        all += items[i].weight * (double)items[i].cache.header->n_examples;
+        shares += items[i].weight * (double)items[i].cache.header->n_examples * pow(n, o->size_exponent);
         items[i].weight *= pow(n, o->size_exponent);
     }
 
@@ -299,6 +300,22 @@ float dataset_extra(const dataset *d, int64_t example, int64_t i)
     NRL_ASSERT(i, <, d->report.n_extra);
     memcpy(&value, p->cache.map + s->offset - (d->report.n_extra - i) * (int64_t)sizeof value, sizeof value);
     return value;
+}
+
+char *dataset_sample_text(const dataset *d, int64_t i, const tokenizer *t)
+{
+    static const char *const names[][2] = {{"sample: ", "\nmismatched: "}, {"chosen: ", "\nrejected: "}};
+    buffer out = {.what = "a sample"};
+    nrl_status st = NRL_OK;
+    for (int side = 0; side < d->report.n_sides && st == NRL_OK; side++) {
+        const int32_t *tokens;
+        const uint8_t *trained;
+        const int64_t n = dataset_segment(d, i, side, &tokens, &trained);
+        if (d->report.n_sides == 2) buffer_puts(&out, names[d->report.has_pairs][side]);
+        st = marked_write(&out, t, tokens, trained, n);
+    }
+    if (st != NRL_OK) buffer_free(&out);
+    return st == NRL_OK ? buffer_take(&out) : NULL;
 }
 
 const dataset_report *dataset_info(const dataset *d)

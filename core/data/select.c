@@ -31,7 +31,7 @@ static nrl_status scan(const dataset_options *o, const data_part *p, uint64_t se
             row = NULL;
             st = r->table->next_row(range, &memory, &row);
             if (st != NRL_OK || !row) break;
-            if (hashes && !schema.format) st = data_schema_detect(&schema, row);
+            if (hashes && !schema.format && *n_rows >= p->select.first) st = data_schema_detect(&schema, row);
             if (st != NRL_OK) {
                 nrl_add_context("%s:%u", p->path, row->line);
                 break;

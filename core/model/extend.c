@@ -56,6 +56,7 @@ static nrl_status add(model *m, const nrl_param_spec *spec, bool may_be_new)
                         spec->name);
     if (p && (p->n_dims != spec->n_dims || memcmp(p->dims, spec->dims, (size_t)p->n_dims * sizeof *p->dims)))
         return nrl_fail(NRL_ERR_DATA, "parameter '%s' has another shape in config.json", spec->name);
+    if (p) p->decay = spec->decay; /* config.json does not say it */
     if (p) return NRL_OK;
     p = model_param_new(m, spec);
     p->saved_whole = p->of_algorithm = true;

@@ -175,13 +175,14 @@ static nrl_status save_travelling(saver *s)
 
 static nrl_status save_all(saver *s, const char *dir)
 {
-    const nrl_format *f = s->options->format;
+    const nrl_format *f = s->options->format, *former = NULL;
+    if (!s->options->formats || format_find(s->options->formats, f->holds, dir, &former) != NRL_OK) former = f;
     NRL_TRY(output_open(dir, s->options->inputs, &s->out));
     output_sweep(&s->out, f->owns, f->travelling);
-    if (!s->options->overwrite) NRL_TRY(output_refuse(&s->out, f->owns));
+    if (!s->options->overwrite) NRL_TRY(output_refuse(&s->out, f->owns, former->owns));
     NRL_TRY(save_weights(s));
     NRL_TRY(save_travelling(s));
-    return output_publish(&s->out, s->options->overwrite, f->owns);
+    return output_publish(&s->out, s->options->overwrite, (output_stale){f->owns, former->owns, f->travelling});
 }
 
 /* Refuses an encoding that the format does not have. */

@@ -4,6 +4,7 @@
 #ifndef MODEL_SAVE_H
 #define MODEL_SAVE_H
 #include "base/inputs.h"
+#include "model/format.h"
 #include "model/weights.h"
 
 typedef struct {
@@ -18,7 +19,8 @@ typedef struct {
     const char *const *files;    /* further names of that directory that are copied, NULL-ended; NULL = none */
     nrl_format_file replaced[6]; /* accompanying files with other contents; ends with a NULL name */
     const char *adapter_base;    /* for a format that holds adapters: path of their base model; NULL = unknown */
-    bool overwrite;              /* replace the model files of an existing directory */
+    bool overwrite;              /* replace the model files of an existing directory, of whatever format */
+    const format_scope *formats; /* finds that format; NULL: it is `format` */
     const inputs *inputs;        /* files that must not be replaced, because they are read; NULL = none */
 } save_options;
 

@@ -40,5 +40,7 @@ void run_stop_early(run *r);
 
 /* Every public call returns through this function, which reports an error to the other ranks. (run.c) */
 nrl_status run_end_call(run *r, nrl_status st);
+/* Of several runs in a process, warnings and the metrics that plugins report belong to this one from now on. */
+void run_use(run *r);
 
 #endif

@@ -252,10 +252,16 @@ static nrl_status evaluate_file(run *r, const char *file)
     return st;
 }
 
+void run_use(run *r)
+{
+    telemetry_use(&r->telemetry);
+    metrics_use(&r->trainer.metrics);
+}
+
 nrl_status nrl_run_evaluate(run *r, const char *file, const nrl_value **values, size_t *n_values)
 {
-    NRL_TRY(hooks_check_call(&r->hooks, "evaluate"));
-    telemetry_use(&r->telemetry);
+    NRL_TRY(hooks_check_call(&r->hooks, RUN_CALL_EVALUATE));
+    run_use(r);
     uint64_t what = (uint64_t)r->trainer.progress.step ^ (file ? XXH3_64bits(file, strlen(file)) : 0);
     nrl_status st = ranks_agree(r->session.mesh, &r->session.shards, "evaluate", what);
     if (st == NRL_OK)
@@ -275,7 +281,7 @@ nrl_status nrl_run_save(run *r, const char **path)
     if (r->session.env.no_output)
         return nrl_fail(NRL_ERR_CONFIG, "cannot save: this run does not write an output directory\n"
                                         "hint: nrl profile --output enables it");
-    telemetry_use(&r->telemetry);
+    run_use(r);
     nrl_status st = ranks_agree(r->session.mesh, &r->session.shards, "save", (uint64_t)r->trainer.progress.step);
     if (st == NRL_OK) st = saver_save(&r->saver, path);
     return run_end_call(r, st);

@@ -113,7 +113,8 @@ static nrl_status take_step(run *r, nrl_run_event *e, bool *done)
     nrl_rollout rollout = {
         .session = se, .source = source, .data = &data, .step = step, .update = since % updates, .trains = true};
     ctx_settings_of(se->ctx)->retry.allowed = se->config.train.on_oom == CONFIG_OOM_RETRY;
-    st = rollout_begin(&rollout);
+    st = fp8_scaling_begin(&r->trainer.fp8, se->ctx);
+    if (st == NRL_OK) st = rollout_begin(&rollout);
     if (st != NRL_OK) nrl_add_context("step %lld", (long long)step + 1);
     if (st == NRL_OK) st = trainer_step(&r->trainer, &in, e, done);
     rollout_end(&rollout);
@@ -156,7 +157,7 @@ nrl_status nrl_run_step(nrl_run *r, nrl_run_event *event, bool *done)
     nrl_run_event e = {0};
     uint32_t size = event->size < sizeof e ? event->size : sizeof e;
     NRL_TRY(hooks_check_call(&r->hooks, RUN_CALL_STEP));
-    telemetry_use(&r->telemetry);
+    run_use(r);
     nrl_status st = run_end_call(r, step_and_after(r, &e, done));
     if (st == NRL_OK && !*done) memcpy(event, &e, size);
     return st;
@@ -212,6 +213,7 @@ static nrl_status finish(run *r)
                         (long long)p->far_steps, p->far_steps > 1 ? "s" : "", r->session.config.train.diverge_factor,
                         p->first_loss);
     r->finished = true;
+    const nrl_value finished = {"finished_step", "steps", (double)p->step};
     /* OUT/model, by checkpoint.export. */
     if (c->export != CONFIG_EXPORT_NONE) {
         bool best = c->export == CONFIG_EXPORT_BEST;
@@ -234,8 +236,8 @@ static nrl_status finish(run *r)
         free(card);
         free(from);
         if (st != NRL_OK) return st;
-        const nrl_value exported = {"exported_step", "steps", (double)step};
-        telemetry_record(&r->telemetry, NRL_RECORD_END, p->step, -1, &exported, 1, NULL, 0);
+        const nrl_value end[] = {finished, {"exported_step", "steps", (double)step}};
+        telemetry_record(&r->telemetry, NRL_RECORD_END, p->step, -1, end, 2, NULL, 0);
         telemetry_report(&r->telemetry, NRL_EVENT_END, path, "exported   %s: step %lld (%s)%s", path, (long long)step,
                          which,
                          r->session.model->adapters ? ", with merged adapters; `nrl export RUN DIR --adapter` writes "
@@ -243,6 +245,7 @@ static nrl_status finish(run *r)
                                                     : "");
         return NRL_OK;
     }
+    telemetry_record(&r->telemetry, NRL_RECORD_END, p->step, -1, &finished, 1, NULL, 0);
     telemetry_emit(&r->telemetry, (nrl_run_event){.kind = NRL_EVENT_END});
     return NRL_OK;
 }
@@ -250,7 +253,7 @@ static nrl_status finish(run *r)
 nrl_status nrl_run_finish(run *r)
 {
     NRL_TRY(hooks_check_call(&r->hooks, RUN_CALL_FINISH));
-    telemetry_use(&r->telemetry);
+    run_use(r);
     nrl_status st = finish(r);
     if (st == NRL_OK) out_unlock(&r->session);
     return run_end_call(r, st);

@@ -48,7 +48,7 @@ static nrl_status @NAME@_open_file(@NAME@_log *log, const char *path, int64_t re
 static nrl_status @NAME@_open(const void *options, const nrl_logger_run *run, void **self)
 {
     char path[4096];
-    if (run->claim) NRL_TRY(run->claim(run->claim_user, "@NAME@.txt"));
+    if (run->claim) NRL_TRY(run->claim(run->claim_user, "@NAME@.txt")); /* NULL: every file may be written */
     if (snprintf(path, sizeof path, "%s/@NAME@.txt", run->out) >= (int)sizeof path)
         return nrl_fail(NRL_ERR_IO, "%s: the path is too long", run->out);
     @NAME@_log *log = malloc(sizeof *log);

@@ -36,8 +36,9 @@ const char *hub_home(arena *a, hub_variable variable)
 
 const char *hub_cache(arena *a, hub_variable variable)
 {
-    const char *cache = variable("HF_HUB_CACHE");
-    return cache && *cache ? cache : arena_printf(a, "%s/hub", hub_home(a, variable));
+    const char *cache = variable("HF_HUB_CACHE"), *former = variable("HUGGINGFACE_HUB_CACHE");
+    if (cache && *cache) return cache;
+    return former && *former ? former : arena_printf(a, "%s/hub", hub_home(a, variable));
 }
 
 const char *hub_repository(arena *a, const char *cache, const char *kind, const char *name, size_t size)

@@ -22,7 +22,7 @@ bool hub_is_name(const char *name, size_t size);
 
 /* The directory for the hub's tools: HF_HOME, else huggingface in XDG_CACHE_HOME or ~/.cache. */
 const char *hub_home(arena *a, hub_variable variable);
-/* The cache in it: HF_HUB_CACHE, else HOME/hub. */
+/* The cache: HF_HUB_CACHE, else HUGGINGFACE_HUB_CACHE, its former name, else `hub` in that directory. */
 const char *hub_cache(arena *a, hub_variable variable);
 /* CACHE/models--org--name; `kind` is "models" or "datasets". */
 const char *hub_repository(arena *a, const char *cache, const char *kind, const char *name, size_t size);

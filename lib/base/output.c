@@ -202,16 +202,24 @@ static nrl_status refuse_existing(const output *o, const char *name)
                     o->given, name);
 }
 
+static bool output_is_listed(const char *const *list, const char *name)
+{
+    while (list && *list && strcmp(*list, name))
+        list++;
+    return list && *list;
+}
+
 /* Hard-links files of the old directory that are not replaced or stale into the new one, so that they survive the
  * exchange. Files that cannot be linked remain in `theirs`, to be moved after the exchange. Without overwrite, a file
  * that would be replaced or is stale is an error. */
 static nrl_status carry_over(const output *o, const name_list *ours, name_list *theirs, bool overwrite,
-                             bool (*is_stale)(const char *name))
+                             output_stale stale)
 {
     size_t n = 0;
     for (size_t i = 0; i < theirs->n; i++) {
         char *name = theirs->names[i];
-        bool goes = has_name(ours, name) || (is_stale && is_stale(name));
+        bool goes = has_name(ours, name) || stale.is_ours(name) || stale.is_former(name) ||
+                    (overwrite && output_is_listed(stale.companions, name));
         if (goes && !overwrite) return refuse_existing(o, name);
         char *from = mem_printf("%s/%s", o->dir, name), *to = mem_printf("%s/%s", o->temporary, name);
         bool is_there = goes || !link(from, to);
@@ -257,10 +265,10 @@ static void keep_mode(const output *o)
     if (!stat(o->dir, &s)) chmod(o->temporary, s.st_mode & 07777);
 }
 
-static nrl_status replace_existing(output *o, bool overwrite, bool (*is_stale)(const char *name))
+static nrl_status replace_existing(output *o, bool overwrite, output_stale stale)
 {
     name_list ours = list_names(o->temporary), theirs = list_names(o->dir);
-    nrl_status st = carry_over(o, &ours, &theirs, overwrite, is_stale);
+    nrl_status st = carry_over(o, &ours, &theirs, overwrite, stale);
     keep_mode(o);
     if (st == NRL_OK) st = disk_sync_folder(o->temporary);
     if (st == NRL_OK && !exchange(o->temporary, o->dir)) st = io_error(o->dir, "replace directory");
@@ -274,31 +282,24 @@ static nrl_status replace_existing(output *o, bool overwrite, bool (*is_stale)(c
     return st == NRL_OK ? disk_sync_parent(o->dir) : st;
 }
 
-nrl_status output_refuse(const output *o, bool (*is_ours)(const char *name))
+nrl_status output_refuse(const output *o, bool (*is_ours)(const char *name), bool (*is_former)(const char *name))
 {
     name_list theirs = list_names(o->dir);
     nrl_status st = NRL_OK;
     for (size_t i = 0; i < theirs.n && st == NRL_OK; i++)
-        if (is_ours(theirs.names[i])) st = refuse_existing(o, theirs.names[i]);
+        if (is_ours(theirs.names[i]) || is_former(theirs.names[i])) st = refuse_existing(o, theirs.names[i]);
     free_names(&theirs);
     return st;
 }
 
-nrl_status output_publish(output *o, bool overwrite, bool (*is_stale)(const char *name))
+nrl_status output_publish(output *o, bool overwrite, output_stale stale)
 {
     NRL_TRY(disk_sync_folder(o->temporary));
-    if (o->exists) return replace_existing(o, overwrite, is_stale);
+    if (o->exists) return replace_existing(o, overwrite, stale);
     if (rename(o->temporary, o->dir)) return io_error(o->dir, "create directory");
     free(o->temporary);
     o->temporary = NULL;
     return disk_sync_parent(o->dir);
-}
-
-static bool output_is_listed(const char *const *list, const char *name)
-{
-    while (list && *list && strcmp(*list, name))
-        list++;
-    return list && *list;
 }
 
 /* A model card that nrl has written. */

@@ -24,8 +24,16 @@ typedef struct {
  * `read` (may be NULL), or has an input in it. */
 nrl_status output_open(const char *dir, const inputs *read, output *out);
 
-/* Fails with NRL_ERR_CONFIG if the directory has a file for which is_ours returns true. Call it before writing. */
-nrl_status output_refuse(const output *o, bool (*is_ours)(const char *name));
+/* What does not survive in a directory that is replaced: files of the format that is written and of the one that was
+ * there, and with `overwrite` also those names (NULL-terminated; NULL = none), which accompany a model. */
+typedef struct {
+    bool (*is_ours)(const char *name), (*is_former)(const char *name);
+    const char *const *companions;
+} output_stale;
+
+/* Fails with NRL_ERR_CONFIG if the directory has a file for which one of the functions returns true. Call it before
+ * writing. */
+nrl_status output_refuse(const output *o, bool (*is_ours)(const char *name), bool (*is_former)(const char *name));
 
 /* Removes the files of earlier temporary directories of `dir`, as output_remove does, whose processes were killed:
  * those that nothing locks. */
@@ -47,9 +55,9 @@ nrl_status output_text(const output *o, const char *name, const char *text);
 nrl_status output_copy(const output *o, const char *from_dir, const char *name); /* a missing file is skipped */
 
 /* Renames the temporary directory to the final one; if the final one exists, the two exchange names, so a complete
- * directory exists at every moment. Other files of the old directory are kept, except those for which is_stale returns
- * true (may be NULL). Without `overwrite`, a file that would be replaced or is stale is NRL_ERR_CONFIG. */
-nrl_status output_publish(output *o, bool overwrite, bool (*is_stale)(const char *name));
+ * directory exists at every moment. Other files of the old directory are kept, except stale ones. Without `overwrite`,
+ * a file that would be replaced or is stale is NRL_ERR_CONFIG. */
+nrl_status output_publish(output *o, bool overwrite, output_stale stale);
 
 /* Removes the files of a directory for which is_ours returns true or that are in `also` (NULL-terminated; NULL = none),
  * then the directory itself if it is empty, else warns about the files that remain. A missing directory is not an

@@ -152,7 +152,8 @@ static nrl_status describe_checkpoint(nrl_inference *s, const checkpoint *c, con
     choice_read(&s->memory, &problems, "model.tokenizer", reader ? node_copy(&s->memory, reader) : NULL, true,
                 &s->tokenizer_from, resolved, "tokenizer");
     NRL_TRY(problems_report(&problems));
-    s->tokenizer_from = tokenizer_with_tokens(&s->memory, s->tokenizer_from, checkpoint_node(c, "new_tokens"));
+    if (checkpoint_node(c, "new_tokens")) s->new_tokens = node_copy(&s->memory, checkpoint_node(c, "new_tokens"));
+    s->tokenizer_from = tokenizer_with_tokens(&s->memory, s->tokenizer_from, s->new_tokens);
     if (jinja) s->jinja = arena_strdup(&s->memory, jinja);
     return NRL_OK;
 }
@@ -406,6 +407,8 @@ static nrl_status write_checkpoint(nrl_inference *s, checkpoint_writer *w)
     checkpoint_add_node(w, "model", s->model->config);
     add_text(s, w, "nrl", nrl_version());
     if (s->tokenizer_dir) add_text(s, w, "tokenizer", paths_absolute(&s->memory, s->tokenizer_dir));
+    if (s->jinja) add_text(s, w, "chat_template", s->jinja);
+    if (s->new_tokens) checkpoint_add_node(w, "new_tokens", s->new_tokens);
     if (st == NRL_OK)
         checkpoint_submit(w);
     else
@@ -504,7 +507,11 @@ static nrl_status find_companions(nrl_inference *s, save_options *o)
 {
     o->copy_from = s->tokenizer_dir;
     nrl_status st = open_tokenizer(s);
-    if (st != NRL_OK) return s->jinja || s->tokenizer_from.options ? st : NRL_OK;
+    if (st != NRL_OK && (s->jinja || s->tokenizer_from.options)) return st;
+    if (s->tokenizer_dir && !s->tokenizer)
+        nrl_warn("the tokenizer in '%s' is not exported: %s", s->tokenizer_dir,
+                 st != NRL_OK ? nrl_error_text() : "there is none, or it cannot be read");
+    if (st != NRL_OK) return NRL_OK;
     if (s->tokenizer) o->files = s->tokenizer->info.files;
     return NRL_OK;
 }
@@ -549,6 +556,7 @@ nrl_status nrl_export(const char *path, const nrl_environment *env, const char *
         .dtype = (nrl_dtype)all.dtype,
         .encoding = all.encoding,
         .overwrite = all.overwrite,
+        .formats = &s.formats,
         .inputs = &s.inputs,
     };
     s = (nrl_inference){.precision = NRL_DTYPE_F32}; /* all values as they are */

@@ -37,10 +37,11 @@ struct nrl_inference {
     inputs inputs;                /* files that an export reads */
     config_choice tokenizer_from; /* model.tokenizer of the run that made it; its path is tokenizer_dir's by now */
     bool has_template;
-    config_choice template;    /* data.template of that run */
-    const char *jinja;         /* that template's text, where it is not the tokenizer's own; NULL = none */
-    const chat_template *chat; /* open; NULL = none yet */
-    nrl_generator *generator;  /* of nrl_inference_sample, which reuses what is cached; NULL = none yet */
+    config_choice template;     /* data.template of that run */
+    const char *jinja;          /* that template's text, where it is not the tokenizer's own; NULL = none */
+    const nrl_node *new_tokens; /* model.add_tokens of that run; NULL = none */
+    const chat_template *chat;  /* open; NULL = none yet */
+    nrl_generator *generator;   /* of nrl_inference_sample, which reuses what is cached; NULL = none yet */
 };
 
 #endif

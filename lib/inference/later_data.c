@@ -43,7 +43,7 @@ static nrl_status set_data(session *se, const nrl_node *train, int64_t begin)
 nrl_status nrl_run_set_data(nrl_run *r, const nrl_node *train)
 {
     NRL_TRY(hooks_check_call(&r->hooks, "set the data"));
-    telemetry_use(&r->telemetry);
+    run_use(r);
     char *text = json_write(train, 0);
     nrl_status st = ranks_agree(r->session.mesh, &r->session.shards, "set_data", XXH3_64bits(text, strlen(text)));
     free(text);

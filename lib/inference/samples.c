@@ -36,7 +36,7 @@ static const nrl_option samples_rows[] = {
     NRL_OPT_INT(samples_options, n, "1", 1, 1024, "number of texts per prompt"),
     NRL_OPT_INT(samples_options, max_tokens, "64", 1, 1e9, "maximum number of new tokens of a text"),
     NRL_OPT_F64(samples_options, temperature, "0", 0, 1e6, "0: the most likely token"),
-    NRL_OPT_F64(samples_options, top_p, "1", 0, 1, "sample from the smallest set of tokens with this probability"),
+    NRL_OPT_F64(samples_options, top_p, "1", 1e-6, 1, "sample from the smallest set of tokens with this probability"),
     NRL_OPT_INT(samples_options, top_k, "0", 0, 1e9, "sample from this many most likely tokens; 0: all"),
     NRL_OPT_INT(samples_options, seed, "0", 0, 9e15, "seed, the same at each evaluation"),
     NRL_OPT_BOOL(samples_options, chat, "false", "prompts are user messages, rendered with data.template"),
@@ -365,7 +365,7 @@ static nrl_status generate(samples *s, nrl_run *r, bool chats)
     const nrl_sample_options options = {.size = sizeof options,
                                         .max_tokens = o->max_tokens,
                                         .temperature = o->temperature,
-                                        .top_p = o->top_p > 0 ? o->top_p : 1,
+                                        .top_p = o->top_p,
                                         .top_k = o->top_k,
                                         .seed = (uint64_t)o->seed,
                                         .n = o->n,
@@ -413,7 +413,7 @@ nrl_status samples_make(void *samples_, nrl_run *r)
     }
     const int64_t step = r->trainer.progress.step;
     nrl_run_event e = {.kind = NRL_EVENT_SAMPLES, .step = step, .samples = s->list, .n_samples = n};
-    st = hooks_emit(&r->hooks, INSIDE_EVAL_HOOK, &e);
+    st = hooks_emit(&r->hooks, INSIDE_SAMPLES_HOOK, &e);
     for (size_t k = 0; k < n; k++) {
         has_scores |= !isnan(s->scores[k]);
         if (isnan(s->scores[k]) && s->rows[k / per].answer) s->scores[k] = matched[k];

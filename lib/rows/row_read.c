@@ -101,6 +101,8 @@ static nrl_status add_history(arena *a, const data_schema *s, const nrl_node *ro
 {
     static const char *const roles[2] = {"user", "assistant"};
     const nrl_node *history = data_row_find(s, row, DATA_KEY_HISTORY);
+    if (history && nrl_node_kind(history) != NRL_NODE_LIST)
+        return fail_kind(s->name[DATA_KEY_HISTORY], history, "a list of [question, answer]");
     for (size_t i = 0; i < nrl_node_size(history); i++) {
         const nrl_node *turn = nrl_node_at(history, i);
         for (size_t j = 0; j < 2; j++) {
@@ -268,6 +270,13 @@ static nrl_status read_list(const data_schema *s, const nrl_node *row, data_key 
     return NRL_OK;
 }
 
+static nrl_status same_size(const data_schema *s, data_key key, const nrl_node *list, const nrl_node *ids)
+{
+    if (nrl_node_size(list) == nrl_node_size(ids)) return NRL_OK;
+    return nrl_fail(NRL_ERR_DATA, "%s has %zu entries and %s has %zu; expected equal numbers", s->name[key],
+                    nrl_node_size(list), s->name[DATA_KEY_INPUT_IDS], nrl_node_size(ids));
+}
+
 nrl_status data_read_ids(arena *a, const data_schema *s, const nrl_node *row, data_sample *out)
 {
     (void)a;
@@ -280,17 +289,16 @@ nrl_status data_read_ids(arena *a, const data_schema *s, const nrl_node *row, da
     NRL_TRY(read_list(s, row, DATA_KEY_INPUT_IDS, &out->ids[0]));
     /* A packed batch has no padding, so a row with padding must not train on it unnoticed. */
     const nrl_node *mask = data_row_find(s, row, DATA_KEY_ATTENTION_MASK);
+    if (mask && nrl_node_kind(mask) != NRL_NODE_LIST)
+        return fail_kind(s->name[DATA_KEY_ATTENTION_MASK], mask, "a list of ones");
+    if (mask) NRL_TRY(same_size(s, DATA_KEY_ATTENTION_MASK, mask, out->ids[0]));
     for (size_t i = 0; i < nrl_node_size(mask); i++)
         if (nrl_node_int(nrl_node_at(mask, i), 0) != 1)
             return nrl_fail(NRL_ERR_DATA, "%s[%zu] is not 1: padded rows are not supported; remove the padding",
                             s->name[DATA_KEY_ATTENTION_MASK], i);
     if (!data_row_find(s, row, DATA_KEY_LABELS)) return NRL_OK;
     NRL_TRY(read_list(s, row, DATA_KEY_LABELS, &out->labels));
-    if (nrl_node_size(out->labels) != nrl_node_size(out->ids[0]))
-        return nrl_fail(NRL_ERR_DATA, "%s has %zu entries and %s has %zu; expected equal numbers",
-                        s->name[DATA_KEY_LABELS], nrl_node_size(out->labels), s->name[DATA_KEY_INPUT_IDS],
-                        nrl_node_size(out->ids[0]));
-    return NRL_OK;
+    return same_size(s, DATA_KEY_LABELS, out->labels, out->ids[0]);
 }
 
 /* ---- unpaired preferences: one answer and a label ---- */

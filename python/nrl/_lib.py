@@ -68,6 +68,7 @@ getenv = ctypes.cast(libc.getenv, c_void_p).value
 (REDUCE_NONE, REDUCE_MEAN, REDUCE_SUM, REDUCE_MAX, REDUCE_MIN) = range(5)
 (BETTER_NONE, BETTER_SMALLER, BETTER_LARGER) = range(3)
 ENCODE_ADD_SPECIAL, ENCODE_SPECIAL_AS_TEXT = 1, 2
+NODE_NULL, NODE_MAP = 1, 7
 KIND_ALGORITHM = 1
 ABI, BUILD = 3, 4
 MAX_DIMS, MAX_TERMS, TAPE_MAX_OPERANDS = 4, 4, 8
@@ -237,12 +238,17 @@ _SIGNATURES = {
     "nrl_arena_destroy": (None, [_P]),
     "nrl_json_parse": (status, [_P, c_char_p, c_char_p, c_size_t, _PP]),
     "nrl_json_write": (_P, [_P, c_int]),
+    "nrl_yaml_value": (status, [_P, c_char_p, c_char_p, _PP]),
+    "nrl_node_kind": (c_int, [_P]),
+    "nrl_node_find": (_P, [_P, c_char_p]),
+    "nrl_node_put": (None, [_P, _P, c_char_p, _P]),
     "nrl_plan_text": (_P, [_P]),
     # run.h
     "nrl_config_create": (_P, [_P]),
     "nrl_config_destroy": (None, [_P]),
     "nrl_config_read": (status, [_P, c_char_p]),
     "nrl_config_set_root": (None, [_P, _P]),
+    "nrl_config_root": (_P, [_P]),
     "nrl_config_override": (None, [_P, c_char_p]),
     "nrl_config_substitute": (None, [_P, _P]),
     "nrl_run_open": (status, [_P, _ENV, _PP]),
@@ -427,7 +433,7 @@ class StoppedError(Error):
 
 _BY_STATUS = {c.status: c for c in (ConfigError, DataError, PluginError, FileError, DiskFullError, DeviceError, OutOfMemoryError,
                                     PeerError, DivergedError, CorruptError, StoppedError)}
-_raised = threading.local()  # what a callback of this thread raised and C has passed on as a status
+_raised = threading.local()  # what a callback of this thread raised; C passes it on as a status, or ignores it
 
 
 def call(function, *arguments):
@@ -446,14 +452,12 @@ def keep(error):
 
 
 def check(code):
-    """Raises what a status means: the exception of a callback as it was, else nrl's error."""
+    """Raises what a status means: the exception of a callback as it was, also if C has ignored it, else nrl's error."""
     error, _raised.error = getattr(_raised, "error", None), None
-    if code == OK:
-        return
-    text = lib.nrl_error_text().decode(errors="replace")
     if error is not None:
         raise error
-    raise _BY_STATUS.get(code, Error)(text)
+    if code != OK:
+        raise _BY_STATUS.get(code, Error)(lib.nrl_error_text().decode(errors="replace"))
 
 
 # ---- small conversions ----

@@ -191,7 +191,7 @@ for _name, _op in (("exp", _lib.UNARY_EXP), ("log", _lib.UNARY_LOG), ("sqrt", _l
 
 def where(mask, a, b):
     """a where the mask is not 0, otherwise b; numbers are broadcast to the shape of the mask."""
-    zero = mask * 0.0
+    zero = mask.greater(mask)  # 0 also for what is not finite
     a, b = (x if isinstance(x, Tensor) else zero + x for x in (a, b))
     return mask._new(lib.nrl_op_where, mask._handle, a._handle, b._handle)
 

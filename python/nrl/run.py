@@ -1,16 +1,18 @@
 """Runs: nrl/run.h."""
 import collections
+import contextlib
 import ctypes
 import json
 import logging
 import math
 import os
+import re
 import signal
 import threading
 from ctypes import POINTER, byref, c_bool, c_char_p, c_int, c_size_t, c_void_p, sizeof
 
 from . import _lib
-from ._lib import check, lib
+from ._lib import ConfigError, check, lib
 from .inference import Tokenizer, packed_values, sampled
 from .loss import Loss, running
 
@@ -70,20 +72,25 @@ def open(config, *overrides, losses=(), quiet=True, on_event=None, plugin_path=N
     """Opens a run, and resumes it if its config says so.
 
     config: the path of a YAML file, or a dict with the same keys. overrides: "optimizer.lr=1e-4" as on the command line. keys:
-    top-level keys, out="runs/first" or train={"steps": 4}; dicts are merged into what is there. losses: losses of nrl.loss that
-    the config names; one that is the value of "algorithm" itself need not be listed. quiet=False prints the plan and the
-    progress on stdout. on_event(event) is called with every event. Warnings and information go to the logger "nrl" of `logging`."""
+    top-level keys, out="runs/first" or train={"steps": 4}; dicts are merged into what is there, so {} changes nothing there.
+    losses: losses of nrl.loss that the config names; one that is the value of "algorithm" itself need not be listed.
+    quiet=False prints the plan and the progress on stdout. on_event(event) is called with every event. Warnings and information
+    go to the logger "nrl" of `logging`."""
     return Run(config, overrides, losses, quiet, on_event, plugin_path, no_output, check_only, keys)
 
 
-def _assignments(prefix, value):
-    if isinstance(value, Loss):
-        value = value.name
-    if isinstance(value, dict) and value:
-        for key, inner in value.items():
-            yield from _assignments(f"{prefix}.{key}", inner)
-    else:
-        yield f"{prefix}={json.dumps(value, default=os.fspath)}"
+_UNPRINTABLE = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")
+
+
+def _yaml(value):
+    """JSON that YAML reads as the same value: it refuses surrogate pairs, and some characters that are not escaped."""
+    text = json.dumps(value, default=os.fspath, ensure_ascii=False)
+    return _UNPRINTABLE.sub(lambda c: f"\\u{ord(c[0]):04x}", text).encode()
+
+
+def _is_plain(key):
+    """Whether the key can be a part of the path of an assignment: of a pattern such as "*.mlp.*" the dots would divide it."""
+    return key != "" and "." not in key and "=" not in key
 
 
 class Run:
@@ -93,6 +100,8 @@ class Run:
     def __init__(self, config, overrides, losses, quiet, on_event, plugin_path, no_output, check_only, keys):
         self._pointer = self._arena = self._config = None
         self._thread = threading.get_ident()
+        self._lock = threading.RLock()  # a handler of a signal may call the run, too
+        self._depth, self._is_dropped = 0, False  # uses by C in progress; __del__ was called during one
         self._hooks, self._events, self._on_event = {}, collections.deque(), on_event
         self._interrupted = False
         self.plan = None
@@ -120,11 +129,47 @@ class Run:
         else:
             check(lib.nrl_config_read(self._config, _lib.path(config)))
         for key, value in keys.items():
-            for assignment in _assignments(key, value):
-                lib.nrl_config_override(self._config, assignment.encode())
+            self._merge(key.split("."), value)
         for assignment in overrides:
             lib.nrl_config_override(self._config, _lib.text(assignment))
         lib.nrl_config_substitute(self._config, _lib.getenv)
+
+    # ---- keys ----
+
+    def _find(self, path):
+        """The node of the config at a path of keys, and its kind; None and 0 if there is none."""
+        node = lib.nrl_config_root(self._config)
+        for key in path:
+            node = lib.nrl_node_find(node, key.encode())
+        return node, lib.nrl_node_kind(node)
+
+    def _merge(self, path, value):
+        """Merges a value into the config: by assignments, which also expand `optimizer: adamw` to a map; from a key on that is not
+        plain, by nodes."""
+        if isinstance(value, dict) and (value or self._find(path)[1] > _lib.NODE_NULL):
+            for key, inner in value.items():
+                self._merge([*path, str(key)], inner)
+            return
+        n = next((i for i, key in enumerate(path) if not _is_plain(key)), len(path))
+        node, kind = self._find(path[:n])
+        if n < len(path) and kind == _lib.NODE_MAP:
+            self._put(node, path[n:], value)
+            return
+        for key in reversed(path[n:]):
+            value = {key: value}
+        lib.nrl_config_override(self._config, ".".join(path[:n]).encode() + b"=" + _yaml(value))
+
+    def _put(self, node, path, value):
+        """Sets a value below a map, without an assignment."""
+        key, child = path[0].encode(), c_void_p()
+        inner = lib.nrl_node_find(node, key)
+        if len(path) > 1 and lib.nrl_node_kind(inner) == _lib.NODE_MAP:
+            self._put(inner, path[1:], value)
+            return
+        for name in reversed(path[1:]):
+            value = {name: value}
+        check(lib.nrl_yaml_value(self._arena, b"command line", _yaml(value), byref(child)))
+        lib.nrl_node_put(self._arena, node, key, child)
 
     def _open(self, quiet, plugin_path, no_output, check_only):
         self._env = env = _lib.environment(plugin_path)
@@ -135,8 +180,10 @@ class Run:
         env.takes_warnings = True
         env.signal = ctypes.pointer(self._signal)
         pointer = c_void_p()
-        self._call(lib.nrl_run_open, self._config, byref(env), byref(pointer))
-        self._pointer = pointer
+        try:
+            self._call(lambda _: lib.nrl_run_open(self._config, byref(env), byref(pointer)), opens=True)
+        finally:  # also if a callback or Ctrl-C raises although the run is open
+            self._pointer = pointer if pointer else None
 
     # ---- what C calls ----
 
@@ -168,7 +215,22 @@ class Run:
 
     # ---- calls ----
 
-    def _call(self, function, *arguments):
+    @contextlib.contextmanager
+    def _use(self, opens=False):
+        """The handle, for C. Until the outermost use ends the run cannot be closed: C would go on with freed memory."""
+        with self._lock:
+            handle = None if opens else self._handle
+            self._depth += 1
+        try:
+            yield handle
+        finally:
+            with self._lock:
+                self._depth -= 1
+                closes = self._is_dropped and not self._depth
+            if closes:
+                self.close()
+
+    def _call(self, function, *arguments, opens=False):
         before = running.run
         running.run = self
         # Ctrl-C waits for the end of the outermost call, wherever Python code that C calls is at that moment.
@@ -177,7 +239,8 @@ class Run:
         if waits:
             signal.signal(signal.SIGINT, self._interrupt)
         try:
-            check(function(*arguments))
+            with self._use(opens) as handle:
+                check(function(handle, *arguments))
         finally:
             if waits:
                 signal.signal(signal.SIGINT, handler)
@@ -212,7 +275,7 @@ class Run:
         """Runs one step and the evaluation and save due after it; returns its event, or None if no step was left."""
         event, done = _lib.nrl_run_event(size=sizeof(_lib.nrl_run_event)), c_bool()
         self._events.clear()
-        self._call(lib.nrl_run_step, self._handle, byref(event), byref(done))
+        self._call(lib.nrl_run_step, byref(event), byref(done))
         return None if done.value else next((e for e in self._events if e.kind == "step"), None)
 
     def steps(self):
@@ -241,105 +304,126 @@ class Run:
 
     def finish(self):
         """Makes the final save and, if configured, the export."""
-        self._call(lib.nrl_run_finish, self._handle)
+        self._call(lib.nrl_run_finish)
 
     def stop(self, reason="stopped"):
         """Ends the run after the current step."""
-        lib.nrl_run_stop(self._handle, _lib.text(reason))
+        with self._use() as handle:
+            lib.nrl_run_stop(handle, _lib.text(reason))
 
     def set_lr(self, lr):
         """Sets the learning rate from the next step on, instead of that of the schedule."""
         if not 0 <= lr < math.inf:
             raise ValueError(f"a learning rate is 0 or more, found {lr}")
-        lib.nrl_run_set_lr(self._handle, lr)
+        with self._use() as handle:
+            lib.nrl_run_set_lr(handle, lr)
 
     def set_data(self, train):
         """Changes the data from the next step on, to a value of data.train (a path, a dict or a list). The optimizer, the schedule and the
         number of steps do not change; checkpoints contain the change."""
         text, node, arena = json.dumps(train, default=os.fspath).encode(), c_void_p(), _lib.Arena()
         check(lib.nrl_json_parse(arena.pointer, b"data", text, len(text), byref(node)))
-        self._call(lib.nrl_run_set_data, self._handle, node)
+        self._call(lib.nrl_run_set_data, node)
 
     def report(self, name, value, unit="1"):
         """Writes a number to the loggers, in a separate record for the current step."""
-        lib.nrl_run_report(self._handle, _lib.text(name), _lib.text(unit), value)
+        with self._use() as handle:
+            lib.nrl_run_report(handle, _lib.text(name), _lib.text(unit), value)
 
     def evaluate(self, file=None):
         """Evaluates on data.eval or on a file; a dict with eval_loss, eval_tokens and metrics."""
         rows, n = POINTER(_lib.nrl_value)(), c_size_t()
-        self._call(lib.nrl_run_evaluate, self._handle, _lib.path(file), byref(rows), byref(n))
-        return _lib.values(rows, n.value)
+        with self._use():  # the values belong to the run
+            self._call(lib.nrl_run_evaluate, _lib.path(file), byref(rows), byref(n))
+            return _lib.values(rows, n.value)
 
     def save(self):
         """Saves the complete state; returns the checkpoint's folder."""
         path = c_char_p()
-        self._call(lib.nrl_run_save, self._handle, byref(path))
-        return os.fsdecode(path.value)
+        with self._use():  # the path belongs to the run
+            self._call(lib.nrl_run_save, byref(path))
+            return os.fsdecode(path.value)
 
     def export(self, folder):
         """Writes the current weights as a model on disk."""
-        self._call(lib.nrl_run_export, self._handle, _lib.path(folder))
+        self._call(lib.nrl_run_export, _lib.path(folder))
 
     def sample(self, prompts, **options):
         """The same as Model.sample, with the current weights."""
-        return sampled(lambda *a: lib.nrl_run_sample(self._handle, *a), prompts, **options)
+        with self._use() as handle:
+            return sampled(lambda *a: lib.nrl_run_sample(handle, *a), prompts, **options)
 
     def logits(self, ids):
         """As Model.logits, with the current weights in the run's precision."""
-        return packed_values(lambda *a: lib.nrl_run_logits(self._handle, *a), ids, self.vocab_size)
+        with self._use() as handle:
+            return packed_values(lambda *a: lib.nrl_run_logits(handle, *a), ids, self.vocab_size)
 
     def logps(self, ids):
         """As Model.logps, with the current weights in the run's precision."""
-        return packed_values(lambda *a: lib.nrl_run_logps(self._handle, *a), ids, 0)
+        with self._use() as handle:
+            return packed_values(lambda *a: lib.nrl_run_logps(handle, *a), ids, 0)
 
     @property
     def vocab_size(self):
-        return lib.nrl_run_vocab_size(self._handle)
+        with self._use() as handle:
+            return lib.nrl_run_vocab_size(handle)
 
     @property
     def tokenizer(self):
         """The tokenizer of the run, or None."""
-        pointer = lib.nrl_run_tokenizer(self._handle)
+        with self._use() as handle:
+            pointer = lib.nrl_run_tokenizer(handle)
         return Tokenizer._borrowed(pointer, self) if pointer else None
 
     @property
     def steps_done(self):
-        return lib.nrl_run_steps_done(self._handle)
+        with self._use() as handle:
+            return lib.nrl_run_steps_done(handle)
 
     @property
     def total_steps(self):
-        return lib.nrl_run_total_steps(self._handle)
+        with self._use() as handle:
+            return lib.nrl_run_total_steps(handle)
 
     @property
     def config(self):
         """The resolved config with all defaults."""
-        return _lib.tree(lib.nrl_run_config(self._handle))
+        with self._use() as handle:
+            return _lib.tree(lib.nrl_run_config(handle))
 
     @property
     def out(self):
         """The run's folder."""
-        return os.fsdecode(lib.nrl_run_out(self._handle))
+        with self._use() as handle:
+            return os.fsdecode(lib.nrl_run_out(handle))
 
     @property
     def state(self):
         """A JSON value that checkpoints contain and a resume restores; None = none."""
-        kept = lib.nrl_run_state(self._handle)
+        with self._use() as handle:
+            kept = lib.nrl_run_state(handle)
         return json.loads(kept) if kept else None
 
     @state.setter
     def state(self, value):
-        lib.nrl_run_set_state(self._handle, json.dumps(value).encode())
+        with self._use() as handle:
+            lib.nrl_run_set_state(handle, json.dumps(value).encode())
 
     # ---- the end ----
 
     def close(self):
-        """Closes the run without a final save; a finished run has made it already."""
-        if self._pointer is not None:
-            lib.nrl_run_close(self._pointer)
-        if self._config is not None:
-            lib.nrl_config_destroy(self._config)
-            lib.nrl_arena_destroy(self._arena)
-        self._pointer = self._config = self._arena = None
+        """Closes the run without a final save; a finished run has made it already. A ConfigError during a call of the run."""
+        with self._lock:
+            if self._depth:
+                raise ConfigError("cannot call run.close from a hook or a loss" if threading.get_ident() == self._thread else
+                                  "cannot call run.close: another thread is in a call of the run")
+            pointer, config, arena = self._pointer, self._config, self._arena
+            self._pointer = self._config = self._arena = None
+        if pointer is not None:
+            lib.nrl_run_close(pointer)
+        if config is not None:
+            lib.nrl_config_destroy(config)
+            lib.nrl_arena_destroy(arena)
 
     def __enter__(self):
         return self
@@ -348,5 +432,9 @@ class Run:
         self.close()
 
     def __del__(self):
-        if getattr(self, "_arena", None) is not None:
+        if getattr(self, "_arena", None) is None:
+            return
+        with self._lock:
+            self._is_dropped = self._depth > 0
+        if not self._is_dropped:  # else the end of that call closes it
             self.close()

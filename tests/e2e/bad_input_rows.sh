@@ -142,4 +142,14 @@ run 65 run run.yaml data.train=cut.jsonl
 has err "cut.jsonl:9:29"
 [ -e result/metrics.jsonl ] && is "records of a run that did not start" present absent
 is "temporary files" "$(find . -name '*.part*' -o -name '*.tmp*' -o -name '*.lock')" ""
+# values that would be ignored
+printf '{"instruction": "a", "output": "b", "history": "foo"}\n' >history.jsonl
+run 65 check "$source/configs/sft.yaml" data.train=history.jsonl data.eval= eval.every=0
+has err "history.jsonl:1: key 'history': expected a list of [question, answer], found text"
+for mask in '"111"' '[1]'; do
+    printf '{"input_ids": [1, 2, 3], "attention_mask": %s}\n' "$mask" >mask.jsonl
+    run 65 check "$source/configs/sft.yaml" data.train=mask.jsonl data.eval= eval.every=0
+    has err "mask.jsonl:1: "
+done
+has err "attention_mask has 1 entries and input_ids has 3; expected equal numbers"
 exit $failed

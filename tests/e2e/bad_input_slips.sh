@@ -12,7 +12,7 @@ run 2 check
 has err "missing arguments"
 has err "hint: for example \`nrl check configs/sft.yaml\`; \`nrl check --help\` shows the usage"
 run 2 check run.yaml 'lora={rank:4}'
-has err "lora:1:2: expected a space after ':' in 'rank:4'"
+has err "'lora={rank:4}': expected a space after ':' in 'rank:4'"
 run 2 check run.yaml 'model={config: nowhere.json}'
 has err "nowhere.json: No such file or directory; expected the config.json of a model"
 run 2 run.yaml

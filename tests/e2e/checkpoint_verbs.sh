@@ -46,6 +46,33 @@ run 2 checkpoint
 run 2 checkpoint inspekt first
 has err "did you mean 'inspect'?"
 
+# ---- the metric, which is that of the checkpoint and not the best one of the run ----
+# of STEP...: the metric that each of these checkpoints shows is that of its evaluation
+shows_metric() {
+    for step in "$@"; do
+        value=$(sed -n "s|.*\"step\": *$step,.*\"$metric\": *\([^,}]*\).*|\1|p" ranked/metrics.jsonl)
+        run 0 checkpoint inspect "ranked@$step"
+        has out "metric      $metric $(printf %g "$value")"
+        run 0 checkpoint inspect "ranked@$step" --json
+        truth "$metric as JSON" "near(d.metric, $value)"
+    done
+}
+# the first evaluation is the best one: of a loss that should be large, and of rewards and log-probs that fall
+for how in loss:max rewards/chosen:auto logps/chosen:auto; do
+    metric=eval_${how%:*}
+    run 0 run "$source/configs/dpo.yaml" "$one_thread" optimizer.lr=1e-3 train.epochs=0 train.steps=9 eval.every=3 checkpoint.every=3 \
+        checkpoint.keep=0 checkpoint.metric="$metric" checkpoint.metric_mode="${how#*:}" overwrite=true out=ranked
+    has out "at step 3"
+    shows_metric 3 6 9
+done
+rm -r ranked/checkpoints/step-00000003 # the sign is that of the best value
+shows_metric 6 9
+# rewards that change their sign after the best step: its manifest tells that larger is better
+metric=eval_rewards/chosen
+run 0 run "$source/configs/dpo.yaml" "$one_thread" 'algorithm.loss=[sigmoid, sft]' optimizer.lr=1e-2 train.epochs=0 train.steps=3 eval.every=1 \
+    checkpoint.every=1 checkpoint.keep=0 checkpoint.metric="$metric" overwrite=true out=ranked
+shows_metric 1 2 3
+
 # ---- verify ----
 run 0 checkpoint verify first
 is "whole ones" "$(grep -c ': whole, ' out)" 3

@@ -39,6 +39,19 @@ has err "cluster.provider: required"
 run 2 cluster script job.yaml cluster.type=ray 'cluster.ranks=[0, 2]' 'cluster.provider={type: aws, region: 3}' 'cluster.resources={A100: none}'
 for text in "cluster.ranks: not together with nodes" "cluster.ranks: expected numbers" "cluster.provider.machine: required for aws" \
     "cluster.provider.region: required" "cluster.resources: expected numbers above 0"; do has err "$text"; done
+# sbatch takes a value with blanks as one word only in double quotes
+run 0 cluster script job.yaml cluster.directory="/data/my runs" cluster.logs="/data/logs #1"
+has out '#SBATCH --chdir="/data/my runs"'
+has out '#SBATCH --output="/data/logs #1/result-%j.log"'
+has out "#SBATCH --partition=gpu"
+run 2 cluster script job.yaml 'cluster.directory=/a"b' 'cluster.partition=a\b' 'cluster.logs=c"d'
+for text in "cluster.directory: '/a\"b'; expected a value for sbatch without double quotes" "cluster.partition: 'a\\b'" \
+    "cluster.logs: '$work/c\"d'"; do has err "$text"; done
+run 0 cluster script job.yaml cluster.type=kubernetes cluster.image=a/b:1 'cluster.directory=/a"b'
+mkdir 'q"q'
+(cd 'q"q' && "$nrl" cluster script ../job.yaml >../out 2>../err)
+is "exit code in a directory that sbatch cannot have" $? 2
+has err "cluster.directory: '$work/q\"q'"
 # ---- machines of several sizes and groups: components of a job of Slurm, a JobSet, bundles of Ray ----
 cat >groups.yaml <<YAML
 $(experiment)

@@ -42,4 +42,13 @@ for line in 'name: sft' 'name: adamw' 'name: console' 'name: jsonl'; do
 done
 sed -n '/^loggers:/,/^[a-z]*:/p' path/config.yaml >loggers.txt
 lacks loggers.txt tensorboard
+# another strategy of an axis drops the options of the one in the other file
+cat >below.yaml <<YAML
+$(experiment 'parallel: {data: {name: fsdp, shard: grads}}')
+YAML
+printf 'defaults: below.yaml\nparallel: {data: {name: ddp}}\n' >above.yaml
+run 0 check above.yaml
+printf 'defaults: below.yaml\nparallel: {data: {prefetch: 0}}\n' >above.yaml
+run 2 check above.yaml
+has err "prefetch: has no effect here"
 exit $failed

@@ -1,6 +1,6 @@
 #!/bin/sh
 # download.sh: `nrl download` from a server on this machine: the layout of the cache, interruptions, wrong hashes, refusals,
-# redirects, a full disk; models and data from the cache.
+# redirects, a full disk; models and data from the cache. `nrl upload` to it: branches, subdirectories.
 . "$(dirname "$0")/e2e.sh"
 command -v python3 >/dev/null || { echo "skipped: no python3"; exit 77; }
 [ -x "$NRL_TEST_BUILD/libexec/nrl/nrl-download" ] || { echo "skipped: built without libcurl"; exit 77; }
@@ -19,7 +19,7 @@ exec 9>keep
 trap 'exec 9>&-; wait $server; rm -rf "$work"' EXIT
 await test -s hub/port
 export HF_ENDPOINT="http://127.0.0.1:$(cat hub/port)" HF_HOME="$work/cache"
-unset HF_HUB_CACHE HF_TOKEN HF_TOKEN_PATH HF_HUB_DOWNLOAD_TIMEOUT
+unset HF_HUB_CACHE HUGGINGFACE_HUB_CACHE HF_TOKEN HUGGING_FACE_HUB_TOKEN HF_TOKEN_PATH HF_HUB_DOWNLOAD_TIMEOUT
 control() { printf '%s' "$1" >hub/control.tmp && mv hub/control.tmp hub/control.json; }
 requests() { grep -c "$1" hub/log; }
 cache=cache/hub/models--org--tiny
@@ -119,7 +119,21 @@ HF_TOKEN=hf_secret run 0 download org/tiny # the server refuses a token that a r
 rm -r cache/hub
 echo hf_secret >cache/token
 run 0 download org/tiny
+
+# ---- the names that huggingface_hub still reads, after the present ones ----
+HUGGING_FACE_HUB_TOKEN=hf_wrong run 2 download org/tiny
+has err "hint: the token is that of HUGGING_FACE_HUB_TOKEN; create one with read access, and set HF_TOKEN"
+HUGGING_FACE_HUB_TOKEN=hf_wrong HF_TOKEN=hf_secret run 0 download org/tiny
+echo hf_wrong >cache/token
+run 2 download org/tiny
+has err "hint: the token is that of $work/cache/token;"
+HUGGING_FACE_HUB_TOKEN=hf_secret run 0 download org/tiny
 rm cache/token
+control '{}'
+HUGGINGFACE_HUB_CACHE=former run 0 download org/tiny --include config.json
+HUGGINGFACE_HUB_CACHE=other HF_HUB_CACHE=present run 0 download org/tiny --include config.json
+is "caches" "$(ls -d former/models--org--tiny other/models--org--tiny present/models--org--tiny 2>dd | tr '\n' ' ')" \
+    "former/models--org--tiny present/models--org--tiny "
 
 # ---- where requests may go ----
 control '{"elsewhere": "http://example.com/x"}'
@@ -197,6 +211,39 @@ run 2 upload nowhere me/mine
 run 2 upload hub me/mine
 has err "hub: it contains no model"
 run 2 upload out2 mine
+HF_TOKEN=hf_wrong run 2 upload out2 me/mine
+has err "the token is that of HF_TOKEN"
+
+# another branch, which is created from main; subdirectories, without hidden ones
+cp -r out2 out3
+mkdir -p out3/sub/deeper out3/.git
+echo 1 >out3/sub/deeper/notes.txt
+echo 2 >out3/.git/config
+ln -s deeper out3/sub/linked
+run 0 upload out3 me/mine --revision trial
+has out "uploaded 8 files of out3"
+is "the files of the branch" "$(diff -r -x .git out3 hub/branches/me/mine/trial && echo same)" same
+is "the files of main" "$(diff -r out2 hub/models/me/mine && echo same)" same
+run 0 upload out3 me/mine --revision trial
+is "requests that create the branch" "$(requests 'POST /api/models/me/mine/branch/trial')" 1
+run 0 upload out2 me/first --revision trial
+is "the files of a new model's branch" "$(diff -r out2 hub/branches/me/first/trial && echo same)" same
+control '{"token": "hf_secret", "hidden": true}' # the answers to the requests that create say that both exist
+run 0 upload out3 me/mine --revision trial
+is "requests that create the branch" "$(requests 'POST /api/models/me/mine/branch/trial')" 2
+
+# what cannot be uploaded as a whole
+ln -s .. out3/sub/up
+run 2 upload out3 me/mine
+has err "more than 32 directories inside each other"
+rm out3/sub/up
+ln -s nowhere out3/sub/gone
+run 1 upload out3 me/mine
+has err "out3/sub/gone: No such file or directory; expected a file, a directory or a link to one"
+mkdir many
+(cd many && touch config.json && seq 4096 | xargs touch)
+run 2 upload many me/mine
+has err "many: it contains more than 4096 files"
 unset HF_TOKEN
 control '{}'
 

@@ -7,7 +7,7 @@ work=$(mktemp -d) && work=$(cd "$work" && pwd -P) || exit 1 # as nrl prints path
 # Tests execute and open files of this directory, which some systems forbid for temporary directories.
 printf '#!/bin/sh\n' >"$work/x" && chmod +x "$work/x"
 "$work/x" 2>"$work/dd" || { rm -rf "$work" && work=$(mktemp -d -p "$NRL_TEST_BUILD/tests"); } || exit 1
-rm -f "$work/x"
+rm -f "$work/x" "$work/dd"
 trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 1
 # what the user's shell may have, and nrl reads

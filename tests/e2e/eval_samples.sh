@@ -103,6 +103,8 @@ run 2 check run.yaml out=c 'eval.samples={prompts: missing.jsonl}'
 has err "missing.jsonl"
 run 2 check run.yaml out=c 'eval.samples={prompts: [a], tokens: 3}'
 has err "tokens"
+run 2 check run.yaml out=c eval.samples.top_p=0
+has err "top_p: 0 is out of range"
 run 2 check run.yaml out=c eval.every=0
 has err "eval.samples requires eval.every"
 run 2 check run.yaml out=c checkpoint.metric=eval_exact

@@ -25,6 +25,8 @@ run 65 eval nowhere --task gold.jsonl
 has err "the right answer is not one of the 2 choices"
 run 2 eval nowhere --task "$tasks/arc.jsonl" --shots 2
 has err "--shots requires --examples FILE"
+run 2 eval nowhere --task "$tasks/arc.jsonl" --examples "$tasks/arc_examples.jsonl"
+has err "--examples requires --shots N"
 run 2 eval nowhere --task "$tasks/piqa.jsonl" --shots 2 --examples "$tasks/arc_examples.jsonl"
 has err "rows of arc; expected piqa"
 run 65 eval nowhere --task "$tasks/arc.jsonl" --shots 3 --examples "$tasks/arc_examples.jsonl"
@@ -53,6 +55,14 @@ truth "a long question" "d.tasks[1].questions == 2 and d.tasks[1].truncated == 1
 run 2 eval r@2 --task long.jsonl --max-tokens 1024
 has err "--max-tokens 1024: expected fewer than the 1024 positions of the model"
 
+# In place of an empty prompt stands BOS, or EOS for this tokenizer, which has no BOS.
+for prompt in '' '<|im_end|>'; do
+    echo "{\"prompt\": \"$prompt\", \"choices\": [\"4\", \"five and six\"], \"gold\": 0}" >"empty$prompt.jsonl"
+    run 0 eval r@2 --task "empty$prompt.jsonl" --rows "empty$prompt.rows"
+    sed 's/.*"loglikelihoods": *\[\([^]]*\)\].*/\1/' "empty$prompt.rows" | tr -d ' ' | tr , '\n' >"empty$prompt.values"
+done
+near empty.values 'empty<|im_end|>.values' 2 1e-5
+
 # Each question of mmlu follows the description of its own subject, also in a file of several subjects.
 for subject in high_school_biology moral_disputes; do
     echo "{\"question\": \"Which?\", \"subject\": \"$subject\", \"choices\": [\"this\", \"that\"], \"answer\": 0}"
@@ -75,6 +85,18 @@ run 65 eval r --text empty.jsonl
 run 2 eval r --text none.txt
 run 2 eval r --text two.jsonl --window 100000
 run 2 eval r --text two.jsonl --task own.json
+
+# 256 MiB are the logits of 1677 tokens of a vocabulary of 40,000
+sed 's/"vocab_size": 512/"vocab_size": 40000/; s/"max_position_embeddings": 1024/"max_position_embeddings": 4096/' \
+    "$source/configs/models/tiny.json" >wide.json
+run 0 run "$source/configs/sft.yaml" "$one_thread" "model={config: wide.json, tokenizer: $source/configs/models/tiny-tokenizer}" \
+    train.epochs=0 train.steps=1 eval.every=0 checkpoint.export=none out=wide
+run 0 eval wide --text two.jsonl --json
+truth "a window for a large vocabulary" "d.window == 1677"
+has err "warning: the window is 1677 tokens instead of 2048: the logits of a window have at most 256 MiB"
+run 0 eval wide --text two.jsonl --json --window 2048
+truth "a window that was asked for" "d.window == 2048"
+is "what is said of it" "$(cat err)" ""
 
 # ---- the scores of lm-evaluation-harness ----
 [ -d "$model" ] || { echo "skipped: no $model"; exit 77; }

@@ -145,4 +145,26 @@ head -c 2000 gguf/model.gguf >cut.gguf
 run 65 export cut.gguf bad --format hf
 has err cut.gguf
 [ -e bad ] && is "a directory after an error" left none
+# An export replaces a model in another format, and what accompanied it: nrl would read the old one.
+run 0 export model again --format gguf
+run 2 export model again --format hf
+has err "already exists"
+run 0 export model again --format hf --overwrite
+is "files of the other format" "$(ls again | grep -c gguf)" 0
+echo old >again/chat_template.jinja
+cp -r "$source/tests/data/models/llama" plain-model
+run 0 export plain-model again --overwrite
+[ ! -e again/chat_template.jinja ] || is "the template of the model before" kept removed
+# numbers that f16 does not have
+cp -r plain huge
+python3 - huge/model.safetensors <<'END' || { echo "skipped: numbers beyond f16: no python3"; exit $failed; }
+import struct, sys
+with open(sys.argv[1], "r+b") as f:
+    header = struct.unpack("<Q", f.read(8))[0]
+    f.seek(8 + header)
+    f.write(struct.pack("<f", 1e5))
+END
+run 2 export huge half --dtype f16
+has err "has the value 100000, which is too large for f16; expected bf16 or f32"
+run 0 export huge half --dtype bf16
 exit $failed

@@ -319,4 +319,29 @@ for reward in 1 0.2; do # 0.2: the mean of equal numbers is rounded
     reward "return function(s) return $reward end" 0
     is "the share of equal groups with rewards of $reward" "$(values bad frac_reward_zero_std | sort -u)" 1
 done
+# Of two runs in a process each has its own metrics, whichever was opened last.
+cat >two.lua <<LUA
+local nrl = require "nrl"
+local function opened(out, length)
+  local cfg = nrl.config "c1.yaml"
+  cfg.algorithm.max_tokens, cfg.loggers, cfg.train.steps, cfg.out = length, {"jsonl"}, 2, out
+  cfg.algorithm.reward = "lengths.lua"
+  return nrl.open(cfg, {quiet = true})
+end
+local a, b = opened("long_one", 6), opened("short_one", 2)
+a:train()
+b:train()
+LUA
+echo 'return function(s) return #s.completion_ids end' >lengths.lua
+run 0 run two.lua
+for one in long_one short_one; do
+    is "metrics of $one" "$(values $one reward)" "$(values $one completions/mean_length)"
+    is "records of $one" "$(values $one reward | wc -l)" 2
+done
+run 2 check bad.yaml overwrite=true algorithm.reward="$data/grpo/reward.lua" algorithm.reference=none
+has err "algorithm.reference: none is not supported by algorithm 'grpo', which generates completions; expected online"
+# without a trained token there is no mean over tokens
+echo 'return function(s) return 1 end' >bad.lua
+run 0 run bad.yaml out=bad overwrite=true algorithm.reward=bad.lua algorithm.mask_truncated=true algorithm.max_tokens=1
+lacks bad/metrics.jsonl NaN
 exit $failed

@@ -105,4 +105,14 @@ run 2 run "$config" data.train=rows data.eval= eval.every=0 out=rows/run
 has err "is inside 'rows', which data.train reads as a whole"
 [ ! -e rows/run/config.yaml ] || is "rows/run" "written" "untouched"
 run 0 check "$config" 'data.train=rows/*.jsonl' data.eval= eval.every=0 out=rows/run
+# weights are shares of an epoch whatever the power
+for power in 0 0.5 1; do
+    run 0 check "$config" 'data.train=[big.jsonl, {path: small.jsonl, weight: 2}]' "data.mix={power: $power}" data.eval= eval.every=0
+    is "samples of an epoch with power $power" "$(sed -n 's/.*samples, \([0-9]*\) per epoch.*/\1/p' out | awk '{ n += $1 } END { print n }')" 120
+done
+# the cache of a run is no data of the next
+mkdir texts && cp big.jsonl texts
+run 2 check "$config" data.train=texts data.cache=texts/cache data.eval= eval.every=0
+has err "data.cache: '"
+has err "which data.train reads as a whole"
 exit $failed

@@ -148,4 +148,9 @@ run 2 check config.yaml out=none 'model.add_tokens=[{tokn: a}]'
 has err "add_tokens: expected a text or {token: TEXT, special: true}"
 run 2 check config.yaml out=none model.pad_vocab_to_multiple_of=0
 has err "pad_vocab_to_multiple_of"
+# ---- an import has them, and the template of the run ----
+run 0 import start imported
+run 0 export imported from-import
+has from-import/tokenizer.json '"content": "<tool>"'
+run 0 sample imported --chat --prompt hello --max-tokens 1
 exit $failed

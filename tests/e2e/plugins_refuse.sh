@@ -59,7 +59,8 @@ has err "algorithm 'magic' needs 'magic', which is neither a column of nrl nor i
 # a loss of a script that starts from it
 cat >based.lua <<LUA
 local nrl = require "nrl"
-nrl.loss { name = "based", base = "refuses", loss = function(b) return b:base_loss() end }
+nrl.gradcheck(nrl.loss { name = "based", base = "refuses", weight = function(b) return b:base_weight() end,
+  loss = function(b) return b:base_loss() end })
 LUA
 NRL_PLUGIN_PATH=$NRL_TEST_BUILD/tests/plugins:$NRL_PLUGIN_PATH refused 2 run based.lua
 exit $failed

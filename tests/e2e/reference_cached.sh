@@ -34,4 +34,9 @@ alone noise "$@"
 run 0 run config.yaml out=apart "$@" data.prefix_sharing=false
 compare apart 0
 run 0 run config.yaml out=adapters "$@" 'lora={rank: 4}'
+# other roundings are other values
+run 0 run config.yaml out=bf16 algorithm.reference=cached train.precision=bf16 data.cache=roundings
+n=$(ls roundings/ref-*.bin | wc -l)
+run 0 run config.yaml out=logits algorithm.reference=cached train.precision=bf16 train.logits=bf16 data.cache=roundings
+is "files of two roundings" "$(ls roundings/ref-*.bin | wc -l)" $((2 * n))
 exit $failed

@@ -111,4 +111,10 @@ run 0 describe train
 has out "on resume: these must equal the checkpoint's: global_batch, precision, loss_scale, fp8, gradients, trainable, freeze, neftune_alpha, logits, seed; the others may change"
 run 0 describe adamw
 has out "on resume: all must equal"
+# ---- an entry of data.train that is given as a map ----
+seq -s ' ' 100 200 >story.txt
+set -- "$source/configs/sft.yaml" "$one_thread" train.epochs=0 data.eval= eval.every=0 schedule=constant data.max_length=256
+run 0 run "$@" out=story train.steps=2 data.train=story.txt
+run 2 run "$@" out=story train.steps=4 resume=auto 'data.train={path: story.txt, reader: {name: txt, chunk: 40}}'
+has err "data.train.reader: was unset, is now {"
 exit $failed

@@ -145,4 +145,22 @@ run 2 check config.yaml model.path="$source/tests/data/models/llama" out=new2
 has err "hint: algorithm.pad_token_id"
 run 2 check config.yaml algorithm=dpo out=new2
 has err "algorithm 'dpo' reads logits, but the model has a score head instead of an output layer"
+run 2 run config.yaml model.path="$source/tests/data/models/llama" out=new3 data.extra= "algorithm={name: dpo, reference_model: $data/model}"
+has err "it has a score head instead of an output layer; expected a language model"
+# The new matrix decays in the run that makes it, and in one that goes on from its export.
+command -v python3 >dd || { echo "skipped: the decay of the score head: no python3"; exit $failed; }
+norm() {
+    python3 - "$1/model/model.safetensors" <<'END'
+import json, struct, sys
+b = open(sys.argv[1], "rb").read()
+n = struct.unpack("<Q", b[:8])[0]
+t = json.loads(b[8:8 + n])["score.weight"]
+v = struct.unpack("<%df" % ((t["data_offsets"][1] - t["data_offsets"][0]) // 4), b[8 + n + t["data_offsets"][0]:8 + n + t["data_offsets"][1]])
+print(sum(x * x for x in v) ** 0.5)
+END
+}
+run 0 run config.yaml model.path="$source/tests/data/models/llama" algorithm.pad_token_id=0 out=made train.steps=2 checkpoint.export_dtype=f32
+run 0 run config.yaml model.path=made/model algorithm.pad_token_id=0 out=decayed train.steps=2 optimizer.weight_decay=100 checkpoint.export_dtype=f32
+echo "$(norm made) $(norm decayed)" | awk '{ exit !($2 < 0.8 * $1 && $2 > 0) }' ||
+    is "norm of the score head" "$(norm made) $(norm decayed)" "a smaller one after a decay of 0.2 twice"
 exit $failed

@@ -58,4 +58,12 @@ has eval/metrics.jsonl '"eval_router_z_loss"'
 sed -i 's/"router_z_loss_coef": 0.1/"router_z_loss_coef": -1/' gpt_oss/config.json
 run 65 run config.yaml out=refused
 has err "'router_z_loss_coef' is -1; expected 0 or more"
+# Means over tokens count the prompt of a pair for both answers, whatever data.prefix_sharing says.
+sed -i 's/"router_z_loss_coef": -1/"router_z_loss_coef": 0.1/' gpt_oss/config.json
+echo '{"prompt_input_ids": [3, 20, 7, 9, 11, 13], "chosen_input_ids": [40, 9], "rejected_input_ids": [34, 5, 8]}' >pairs.jsonl
+for shared in true false; do
+    run 0 run config.yaml out=shared_$shared algorithm=dpo data.train=pairs.jsonl train.global_batch=1 train.steps=2 data.prefix_sharing=$shared
+    step_values shared_$shared/metrics.jsonl >$shared.txt
+done
+is "values with shared prompts" "$(cat true.txt)" "$(cat false.txt)"
 exit $failed

@@ -95,6 +95,15 @@ refused("did you mean 'logps'?", {name = "x", needs = {"logp"}, weight = tokens,
 refused("weight: expected a function", {name = "x", loss = sft})
 refused("loss 'bad1' is already defined", {name = "bad1", weight = tokens, loss = sft})
 refused("metrics: m: expected mean", {name = "x", weight = tokens, loss = sft, metrics = {m = "median"}})
+-- numbers beside a mask of any value: infinite and NaN are not 0
+nrl.gradcheck(nrl.loss {name = "where", needs = {"logps"}, weight = tokens, loss = function(b)
+  local infinite = (b:logps():detach() * 0):log()
+  local nan = infinite - infinite
+  assert(nrl.where(infinite, 2, 3):sum():item() == 2 * #infinite)
+  assert(nrl.where(nan, 2, 3):sum():item() == 2 * #infinite)
+  assert(nrl.where(infinite:exp(), 2, 3):sum():item() == 3 * #infinite)
+  return -(nrl.where(infinite, b:logps(), 1) * nrl.where(nan, 2, 1) * b:mask()):sum()
+end})
 print "all as expected"
 E2
 run 0 run check.lua
@@ -158,9 +167,11 @@ for _, algorithm in ipairs {"sft", "as_sft", "unsure", "dpo", "as_dpo", "even"} 
   local run <close> = nrl.open(cfg, {quiet = true, out = "base/" .. algorithm})
   run:train()
 end
-local function refused(text, definition)
-  definition.name, definition.weight, definition.loss = "x", same, loss
-  local ok, found = pcall(function() nrl.gradcheck(nrl.loss(definition)) end)
+local n = 0
+local function refused(text, definition) -- by what uses the loss: only then the base is opened
+  n = n + 1
+  definition.name, definition.weight, definition.loss = "wrong" .. n, same, loss
+  local ok, found = pcall(nrl.gradcheck, nrl.loss(definition))
   assert(not ok and found:find(text, 1, true), text .. " / " .. tostring(found))
 end
 refused("did you mean 'beta'?", {base = {name = "dpo", bet = 1}})
@@ -170,6 +181,10 @@ refused("base: expected a word or a map", {base = {"sft"}})
 refused("found a map without it", {base = {}})
 refused("the base dpo needs whole batches", {base = "dpo", tokenwise = true})
 refused("this loss has no base", {})
+local cfg = nrl.config "$source/configs/dpo.yaml"
+cfg.algorithm = nrl.loss {name = "short", base = "dpo", terms = 1, weight = same, loss = loss}
+local ok, found = pcall(nrl.open, cfg, {quiet = true, out = "base/short"})
+assert(not ok and found == "loss 'short': terms: got 1, but its base has 4", found)
 print "all as expected"
 E2
 run 0 run base.lua train.epochs=1 checkpoint.every=0 eval.every=0 "$one_thread"

@@ -105,4 +105,16 @@ run:train()
 E2
 run 2 run line.lua out=line "$one_thread"
 has err "line.lua:5: cannot evaluate from a loss: its step or evaluation has not finished"
+# a samples hook is called in the middle of an evaluation, whose values a second one would replace
+cat >samples.lua <<E2
+local nrl = require "nrl"
+local cfg = nrl.config "$source/configs/sft.yaml"
+cfg.train.epochs, cfg.train.steps = 0, 2
+cfg.eval = {every = 2, samples = {prompts = {"hello"}, max_tokens = 2}}
+local run = nrl.open(cfg, {out = "samples"})
+run:on("samples", function() run:evaluate() end)
+run:train()
+E2
+run 2 run samples.lua "$one_thread"
+has err "cannot evaluate from a samples hook: its evaluation is not over"
 exit $failed

@@ -49,6 +49,27 @@ is "another model" "$(curl -s -o out -w '%{http_code}' "$url/models/other")" 404
 curl -s "$url/models" >out
 has out '{"object":"list","data":[{"id":"tiny","object":"model",'
 
+# Without a key, pages of other sites are refused by their Host or Origin; other clients send neither.
+short='{"prompt":"One","max_tokens":1}'
+for host in evil.example 127.evil.example localhost.evil.example 127.0.0.1:evil.example 10.0.0.1; do
+    ask completions "$short" -H "Host: $host"
+    is "status with Host: $host" "$status" 403
+    has out "\"message\":\"header Host: found '$host', expected localhost"
+done
+for host in 127.0.0.1 127.1.2.3:80 LocalHost '[::1]' '[::1]:8000'; do
+    ask completions "$short" -H "Host: $host"
+    is "status with Host: $host" "$status" 200
+done
+for origin in https://chat.example null "${root}1" "$root.evil.example"; do
+    ask completions "$short" -H "Origin: $origin"
+    is "status with Origin: $origin" "$status" 403
+    has out "\"message\":\"header Origin: found '$origin', expected the address of this server"
+done
+ask completions "$short" -H "Origin: $root"
+is "status with the server's own Origin" "$status" 200
+is "health with another Host" "$(curl -s -o out -w '%{http_code}' -H 'Host: evil.example' "$root/health")" 403
+is "a preflight of another site" "$(curl -s -o out -w '%{http_code}' -X OPTIONS -H 'Origin: https://chat.example' "$url/completions")" 403
+
 # A conversation, and the same from nrl sample; log-probs of the token and of the likeliest ones.
 run 0 sample model --chat --prompt 'What is two plus two?' --max-tokens 12 --json --logprobs 2
 text=$(sed -n 's/.*"text":"\(.*\)","tokens".*/\1/p' out)
@@ -80,6 +101,26 @@ truth "texts of equal prompts" "d.choices[1].text ~= d.choices[2].text"
 ask completions '{"prompt":"Two","max_tokens":90,"temperature":100,"seed":3,"logprobs":0}'
 truth "offsets in characters" "utf8.len(d.choices[1].text) < #d.choices[1].text - 8 and
     d.choices[1].logprobs.text_offset[#d.choices[1].logprobs.text_offset] <= utf8.len(d.choices[1].text)"
+# The sampled token is among top_logprobs, also where it is none of the likeliest.
+sampled='local l, top = d.choices[1].logprobs, d.choices[1].logprobs.top_logprobs[i]'
+truth "only sampled tokens with logprobs: 0" "all(d.choices[1].logprobs.tokens,
+    function(text, i) $sampled return top[text] == l.token_logprobs[i] and not next(top, text) end)"
+ask completions '{"prompt":"Two","max_tokens":30,"temperature":2,"seed":3,"logprobs":1}'
+truth "sampled tokens with logprobs: 1" "all(d.choices[1].logprobs.tokens,
+    function(text, i) $sampled return top[text] == l.token_logprobs[i] end)"
+truth "likelier tokens with logprobs: 1" "not all(d.choices[1].logprobs.tokens,
+    function(text, i) $sampled return not next(top, (next(top))) end)"
+# Seeds have 64 bits.
+for seed in 9223372036854775807 -9223372036854775808 3.0 9007199254740992 9007199254740993; do
+    ask completions "{\"prompt\":\"Two\",\"max_tokens\":12,\"temperature\":2,\"seed\":$seed}"
+    is "status of seed $seed" "$status" 200
+    sed 's/.*"choices"//' out >"seed$seed"
+done
+cmp -s seed9007199254740992 seed9007199254740993 && is "texts of seeds above 2^53" equal different
+for seed in 9223372036854775808 -9223372036854775809 1.5 '"3"'; do
+    refused completions 400 "{\"prompt\":\"Two\",\"seed\":$seed}" \
+        'seed: expected a whole number from -9223372036854775808 to 9223372036854775807'
+done
 ask completions '{"prompt":[70,71,72],"max_tokens":3,"temperature":0}'
 truth "ids as a prompt" "d.usage.prompt_tokens == 3 and #d.choices == 1"
 ask completions '{"prompt":"One plus","max_tokens":8,"temperature":0}'
@@ -137,6 +178,11 @@ refused chat/completions 400 "{$hello,\"logit_bias\":{\"5\":1}}" 'logit_bias: on
 refused chat/completions 400 "{$hello,\"frobnicate\":1}" "unknown member 'frobnicate'"
 refused chat/completions 400 "{$hello,\"max_tokens\":900000}" 'positions'
 refused chat/completions 404 "{$hello,\"model\":\"other\"}" '"code":"model_not_found"'
+refused chat/completions 400 "{$hello,\"stream\":true,\"stream_options\":{\"include_usage\":1}}" \
+    'stream_options.include_usage: expected true or false'
+ask chat/completions "{$hello,\"max_tokens\":1,\"model\":null,\"tool_choice\":null,\"stream\":true,\"stream_options\":{\"include_usage\":null}}"
+is "status of members that are null" "$status" 200
+lacks out '"usage"'
 refused completions 400 '{"prompt":[1,-5]}' '"param":"prompt"'
 refused completions 400 '{"prompt":[99999999]}' 'token 1 of the prompt is 99999999'
 refused completions 400 '{"prompt":"a\u0000b"}' 'NUL'
@@ -155,7 +201,7 @@ ask completions '' --data-binary @large
 is "a body that is too large" "$status" 413
 ask completions '' --data-binary @large -H 'Transfer-Encoding: chunked' -H 'Expect:'
 is "a body of unknown size that is too large" "$status" 413
-printf 'POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 900\r\n\r\n{"pro' |
+printf 'POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 900\r\n\r\n{"pro' |
     curl -s -m 1 "telnet://${root#http://}" >raw
 printf '\0\377GARBAGE\r\n\r\n' | curl -s -m 1 "telnet://${root#http://}" >raw
 ask completions '{"prompt":"One","max_tokens":2}'
@@ -165,6 +211,30 @@ is "an answer after all this" "$status" 200
 curl -sN -m 0.5 -d '{"prompt":"One","n":100,"max_tokens":100,"temperature":2,"stream":true}' "$url/completions" >part
 curl -s -m 0.5 -d '{"prompt":"One","n":100,"max_tokens":100,"temperature":2}' "$url/completions" >part
 await eval 'curl -s "$root/health" | grep -q "\"queued\":0,\"running\":0"'
+
+# One that closes only its sending side cannot be told from it, but reads why it gets no answer.
+command -v python3 >dd || echo "skipped: clients that close one side: there is no python3"
+for stream in false true; do
+    command -v python3 >dd || break
+    python3 - "${root#http://}" $stream >out 2>&1 <<'END' || is "a client that closes one side" "$(cat out)" "an answer"
+import http.client, socket, sys
+
+is_stream = sys.argv[2] == "true"
+connection = http.client.HTTPConnection(sys.argv[1], timeout=60)
+connection.request("POST", "/v1/completions", '{"prompt":"One","n":100,"max_tokens":900,"temperature":2,"stream":%s}' % sys.argv[2])
+side = connection.sock
+if not is_stream:
+    side.shutdown(socket.SHUT_WR)
+answer = connection.getresponse()
+if is_stream:
+    answer.readline()
+    side.shutdown(socket.SHUT_WR)
+print(answer.status, answer.read().decode()[-1000:])
+END
+    has out '{"error":{"message":"the client closed its side of the connection'
+    [ $stream = true ] || is "status of a client that closes one side" "$(cut -d ' ' -f 1 out | head -n 1)" 499
+    await eval 'curl -s "$root/health" | grep -q "\"queued\":0,\"running\":0"'
+done
 
 # SIGTERM: what is under way is finished.
 curl -s -m 60 -d '{"prompt":"One","n":64,"max_tokens":60,"temperature":2}' "$url/completions" >last &
@@ -182,6 +252,15 @@ has headers "HTTP/1.1 204"
 has headers "Access-Control-Allow-Origin: https://chat.example"
 has headers "Access-Control-Allow-Methods: POST, OPTIONS"
 has headers "Access-Control-Allow-Headers: Authorization, Content-Type"
+has headers "Vary: Origin"
+# asked HEADERS: a preflight for them
+asked() {
+    curl -s -D headers -X OPTIONS -H 'Origin: https://chat.example' -H "Access-Control-Request-Headers: $1" "$url/chat/completions" >out
+}
+asked 'authorization,content-type, x-stainless-lang'
+has headers "Access-Control-Allow-Headers: authorization,content-type, x-stainless-lang"
+asked 'authorization,x:y'
+has headers "Access-Control-Allow-Headers: Authorization, Content-Type"
 curl -s -D headers "$url/models" >out
 has headers "HTTP/1.1 401"
 has headers "Access-Control-Allow-Origin: https://chat.example"
@@ -189,6 +268,8 @@ is "no key" "$(curl -s -o out -w '%{http_code}' -d '{"prompt":"One"}' "$url/comp
 has out '"code":"invalid_api_key"'
 is "a wrong key" "$(curl -s -o out -w '%{http_code}' -H 'Authorization: Bearer one' "$url/models")" 401
 is "the key" "$(curl -s -o out -w '%{http_code}' -H 'Authorization: Bearer one key' "$url/models")" 200
+is "the key, from elsewhere" "$(curl -s -o out -w '%{http_code}' -H 'Authorization: Bearer one key' -H 'Host: nrl.example' \
+    -H 'Origin: https://other.example' "$url/models")" 200
 is "health without a key" "$(curl -s -o out -w '%{http_code}' "$root/health")" 200
 pids=
 for i in 1 2 3 4 5 6; do
@@ -201,6 +282,16 @@ cat status? >statuses
 has statuses 200
 has statuses 429
 grep -h -F '"code":"queue_full"' out? >out || is "an error of a full queue" none one
+stop
+
+# A network without a key: any Host, but of other sites only the one that is allowed.
+start --host 0.0.0.0 --allow-origin https://chat.example
+for origin in https://chat.example http://nrl.example https://nrl.example; do
+    ask completions "$short" -H 'Host: nrl.example' -H "Origin: $origin"
+    is "status with Origin: $origin" "$status" 200
+done
+ask completions "$short" -H 'Host: nrl.example' -H 'Origin: https://other.example'
+is "status with another Origin" "$status" 403
 stop
 
 # A client that leaves while its request waits gives its place in the queue to another one.

@@ -60,4 +60,9 @@ wrong '{path: rows.jsonl, template: chatlm}' null "chatlm"
 wrong rows.jsonl 1.5 "bad.yaml:4:3: data.eval: expected a file, a share"
 wrong rows.jsonl -1 "bad.yaml:4:3: data.eval: expected a file, a share"
 wrong rows.jsonl 200 "200 rows would leave none of data.train"
+# the format is that of the first row that is selected
+{ echo '{"version": 1}'; cat half.jsonl; } >headed.jsonl
+for change in data.eval=0.2 data.eval=5 data.train.limit=10; do
+    run 0 check "$config" 'data.train={path: headed.jsonl, rows: "1:"}' data.eval= eval.every=0 "$change"
+done
 exit $failed

@@ -80,4 +80,10 @@ bad 'messages\n"[{""role"": ]"\n' "bad.csv:2: column 'messages':1:11: "
 bad 'question,answer\na,b\n' "bad.csv:2: no row format has these keys: question, answer"
 bad '' "bad.csv: the file is empty"
 bad 'prompt,completion\n' "bad.csv: the file contains no rows"
+# The tokens of a file depend on its ending: a cache of the same bytes under another name is not taken.
+printf 'text\nhello\tworld one\nplain two\n' >same.csv
+cp same.csv same.tsv
+run 0 run "$source/configs/sft.yaml" "$one_thread" train.epochs=1 data.eval= eval.every=0 data.cache=shared data.train=same.csv out=same checkpoint.export=none train.global_batch=1
+run 65 check "$source/configs/sft.yaml" data.eval= eval.every=0 data.cache=shared data.train=same.tsv out=same-tsv
+has err "same.tsv:2: a row of 2 fields, expected 1"
 exit $failed

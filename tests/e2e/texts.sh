@@ -42,4 +42,9 @@ has err "bad.txt:3: the text is not UTF-8"
 : >empty.txt
 run 65 check "$config" data.train=empty.txt data.eval= eval.every=0
 has err "empty.txt: the file contains no rows"
+# pieces of a paragraph are the whole paragraph, also where a short line is before a long one
+{ echo Title; seq -s ' ' 100 299; } >para.txt
+run 0 check "$config" 'data.train={path: para.txt, reader: {name: txt, sample_by: paragraph, chunk: 60}}' data.eval= eval.every=0 --sample 99 --full
+sed 's/⟦//g' out >whole
+for n in $(seq 100 299); do grep -qw "$n" whole || { is "the number $n of a paragraph" lost there; break; }; done
 exit $failed

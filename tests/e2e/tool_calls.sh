@@ -69,8 +69,10 @@ for without in '' ",\"tools\":$tools,\"tool_choice\":\"none\""; do
     truth "a call that stays text" "d.choices[1].finish_reason == 'stop' and d.choices[1].message.tool_calls == nil and
         d.choices[1].message.content:find('</tool_call>', 1, true) ~= nil"
 done
-ask ",\"tools\":$tools,\"tool_choice\":\"required\""
-has out "tool_choice: expected auto or none"
+for choice in '"required"' 5 true; do
+    ask ",\"tools\":$tools,\"tool_choice\":$choice"
+    has out "tool_choice: expected auto or none"
+done
 ask ',"tools":[{"name":"weather"}]'
 has out '"param":"tools"'
 

@@ -1,6 +1,6 @@
 #!/bin/sh
 # trackers.sh: the loggers mlflow and wandb, with a server and a package of this test: what MLflow refuses in a config does not
-# keep metrics from it, and W&B shows a run that was stopped or diverged as failed.
+# keep metrics from it; W&B shows a run that was stopped or diverged as failed, and one run where its process ended meanwhile.
 . "$(dirname "$0")/e2e.sh"
 command -v python3 >/dev/null || { echo "skipped: no python3"; exit 77; }
 rows 24 >train.jsonl
@@ -10,17 +10,29 @@ mkdir -p packages/wandb
 cat >packages/wandb/__init__.py <<'P'
 import os
 
+def end_once(name):
+    if os.environ.get("ENDS") and not os.path.exists(name):
+        open(name, "w").close()
+        os._exit(1)
+
 class Run:
-    id, summary = "1", {}
+    summary = {}
     def define_metric(self, *a, **k): pass
-    def log(self, values): pass
+    def log(self, values):
+        step = values["train/global_step"]
+        if step == 2:
+            end_once("ended-later")
+        with open(os.path.join(self.out, "logged"), "a") as f:
+            f.write("%s %s %d\n" % (self.id, self.resume, step))
     def finish(self, exit_code=None):
         with open(os.path.join(self.out, "ended"), "w") as f:
             f.write("%s %s" % (exit_code, self.summary.get("finished")))
 
 def init(**options):
+    end_once("ended-at-start")
     run = Run()
-    run.out = options["dir"]
+    run.out, run.resume = options["dir"], options.get("resume")
+    run.id = options.get("id") or os.urandom(4).hex()
     return run
 P
 experiment "loggers: [wandb]" >run.yaml
@@ -42,6 +54,30 @@ run 3 run "$source/configs/sft.yaml" "$one_thread" eval.every=0 optimizer.lr=10 
 for one in 'exported 0 True' 'trained 0 True' 'stopped 1 None' 'diverged 1 None'; do
     is "exit code of wandb" "${one%% *} $(cat "${one%% *}/ended")" "$one"
 done
+
+# A process that ends is started again and continues its run of W&B, not the one whose id an earlier run left in `out`.
+cat >ends.lua <<'L'
+local cfg = require "nrl".config "run.yaml"
+cfg.out, cfg.overwrite = "ends", true
+local run = require "nrl".open(cfg)
+run:on("step", function(e)
+  for _ = 1, e.step == 4 and 6000 or 0 do -- the run must not end before the process has
+    if io.open "ended-later" then break end
+    os.execute "sleep 0.05"
+  end
+end)
+run:train()
+L
+run 0 run run.yaml out=ends
+cp ends/wandb/nrl-run-id earlier
+rm ends/logged
+ENDS=1 run 0 run ends.lua
+[ -e ended-at-start ] && [ -e ended-later ] || is "the process of wandb" "not ended" ended
+! cmp -s earlier ends/wandb/nrl-run-id || is "the run of W&B that was overwritten" continued kept
+lacks err "could not be sent"
+is "runs of W&B" "$(cut -d ' ' -f 1 ends/logged | sort -u | tr '\n' ' ')" "$(cat ends/wandb/nrl-run-id) "
+is "steps before and after the process ended" "$(cut -d ' ' -f 2-3 ends/logged | uniq | tr '\n' ,)" \
+    "None 1,allow 2,allow 3,allow 4,allow 5,allow 6,"
 
 # ---- mlflow ----
 [ -e "$NRL_PLUGIN_PATH/loggers/mlflow.so" ] || { echo "skipped: built without libcurl"; exit $((failed ? failed : 77)); }

@@ -13,6 +13,12 @@ has out "done: finished step 6/6"
 has out "eval loss"
 is "lines" "$(wc -l <out | tr -d ' ')" 1
 
+# a run by epochs that exports nothing has ended, too
+run 0 run run.yaml train.steps=0 train.epochs=1 checkpoint.export=none out=epochs -q
+has epochs/metrics.jsonl '"finished_step"'
+run 0 watch epochs --text
+has out "epochs: finished"
+
 # ---- text: a run that goes on; a lost one; an empty one, which begins ----
 mkdir lost empty
 head -n 3 done/metrics.jsonl | sed "s/\"time\": *[0-9.]*/\"time\": $(($(date +%s) - 1000))/" >lost/metrics.jsonl

@@ -6,7 +6,7 @@ import subprocess
 from common import Case, main, source
 from nrl import _lib
 
-PREFIXES = ("OK", "ERR_", "EVENT_", "DTYPE_", "UNARY_", "BINARY_", "REDUCE_", "BETTER_", "ENCODE_", "KIND_", "ABI", "BUILD", "MAX_",
+PREFIXES = ("OK", "ERR_", "EVENT_", "DTYPE_", "UNARY_", "BINARY_", "REDUCE_", "BETTER_", "ENCODE_", "KIND_", "NODE_", "ABI", "BUILD", "MAX_",
             "TAPE_MAX_")
 
 

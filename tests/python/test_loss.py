@@ -70,6 +70,18 @@ class Losses(Case):
         with self.assertRaises(nrl.ConfigError):
             nrl.gradcheck(wrong)
 
+    def test_where_takes_numbers_beside_any_mask(self):
+        seen = []
+
+        @nrl.loss
+        def odd(b):
+            infinite = (b.logps * 0.0).detach().log()  # -inf
+            for mask in (infinite, infinite - infinite, infinite.exp()):
+                seen.append(set(nrl.where(mask, 2, 3).tolist()))
+            return -(nrl.where(infinite, b.logps, 1) * nrl.where(infinite - infinite, 2, 1) * b.weights).sum()
+        self.assertLess(nrl.gradcheck(odd), 0.005)
+        self.assertEqual(seen[:3], [{2.0}, {2.0}, {3.0}])
+
     def test_a_reward_moves_probability_to_what_it_likes(self):
         @nrl.reward(baseline=0.5)
         def likes_digits(text):

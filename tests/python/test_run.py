@@ -35,6 +35,26 @@ class Runs(Case):
         self.assertEqual(events[0].values["loss"], losses[0])
         self.assertEqual(events[-1].path, os.path.join(self.path("dict"), "checkpoints", "step-00000003"))
 
+    def test_keys_are_merged_whatever_they_are_named_and_say(self):
+        base = self.config("merged", optimizer={"lr": 3e-3, "lr_ratios": {"*.mlp.*": 0.5}}, schedule="constant")
+
+        def resolved(**keys):
+            with nrl.open({**base, **keys.pop("config", {})}, check_only=True, **keys) as run:
+                return run.config
+        for name in ("\U0001f600 caf\u00e9", "\x7f\x85\u2028\ufeff", "a\\ud83d\\ude00\tb"):
+            self.assertEqual(resolved(name=name)["name"], name)
+        self.assertEqual(resolved(optimizer={}, schedule={})["optimizer"]["lr"], 3e-3)
+        self.assertEqual(resolved(optimizer={"lr_ratios": {}})["optimizer"]["lr_ratios"], {"*.mlp.*": 0.5})
+        self.assertEqual(resolved(optimizer={"lr_ratios": {"*.self_attn.*": 2, "*": 1}})["optimizer"]["lr_ratios"],
+                         {"*.mlp.*": 0.5, "*.self_attn.*": 2, "*": 1})
+        word = resolved(config={"optimizer": "adamw"}, optimizer={"lr_ratios": {"*.mlp.*": 2, "*.self_attn.*": 3}, "lr": 1e-3})
+        self.assertEqual((word["optimizer"]["name"], word["optimizer"]["lr"]), ("adamw", 1e-3))
+        self.assertEqual(word["optimizer"]["lr_ratios"], {"*.mlp.*": 2, "*.self_attn.*": 3})
+        self.assertEqual(resolved(**{"optimizer.lr": 2e-3})["optimizer"]["lr"], 2e-3)
+        with self.assertRaises(nrl.ConfigError) as caught:
+            resolved(train={"st.eps": {"a=b": 3}}, model={"": 1})
+        self.assertIn("train.st.eps: unknown key", str(caught.exception))
+
     def test_the_plan_is_a_dict_and_lines_of_the_log(self):
         with self.assertLogs("nrl", "INFO") as log, nrl.open(self.config("plan"), quiet=False, check_only=True) as run:
             self.assertEqual((run.plan["train"]["steps"], run.plan["name"]), (run.total_steps, "plan"))
@@ -100,6 +120,55 @@ class Runs(Case):
         self.assertIs(caught.exception, mine)
         run.close()
         self.assertRaises(ValueError, run.on, "stepp")
+
+    def test_an_exception_of_the_last_hook_is_raised_too(self):
+        run = nrl.open(self.config(), quiet=False, loggers=["jsonl"])
+        mine = KeyError("mine")
+
+        def fail(event):
+            raise mine
+        run.on("end", fail)
+        with self.assertRaises(KeyError) as caught:
+            run.train()
+        self.assertIs(caught.exception, mine)
+        self.assertEqual(nrl.Checkpoint(run.out).step, 3)
+        run.save()  # it was raised once
+        run.close()
+
+    def test_a_run_cannot_be_closed_during_a_call_of_it(self):
+        raised = []
+
+        def close():
+            try:
+                run.close()
+            except nrl.ConfigError as error:
+                raised.append(str(error))
+
+        def close_in_a_thread(event):
+            thread = threading.Thread(target=close)
+            thread.start()
+            thread.join()
+
+        @nrl.loss
+        def closes(b):
+            close()
+            return -(b.logps * b.weights).sum()
+        with nrl.open(self.config(algorithm=closes)) as run:
+            run.on("step", lambda event: close())
+            run.on("save", close_in_a_thread)
+            run.train()
+            run.sample("a", max_tokens=1, on_token=lambda *token: close())
+            self.assertEqual(run.steps_done, 3)
+        mine, thread = "cannot call run.close from a hook or a loss", "cannot call run.close: another thread is in a call of the run"
+        self.assertEqual(set(raised), {mine, thread})
+        self.assertEqual((raised.count(thread), raised[-2:]), (1, [thread, mine]))
+        self.assertRaises(ValueError, run.step)
+
+    def test_a_run_that_is_dropped_in_a_call_is_closed_after_it(self):
+        run = nrl.open(self.config())
+        run.on("step", lambda event: run.__del__())
+        self.assertEqual(run.step().step, 1)
+        self.assertRaises(ValueError, run.step)
 
     def test_a_run_belongs_to_its_thread(self):
         raised = []

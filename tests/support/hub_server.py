@@ -13,8 +13,10 @@ ROOT/control.json is read at every request. Its keys:
     size         the size of every file in the list of files
     elsewhere    downloads are redirected to this URL
     no_ranges    downloads always start at their first byte
+    hidden       the list of files of a repository is answered 404, as for a token that may only write
 Files of 1000 bytes and more, and all *.safetensors, are in large file storage: downloads are redirected to /cdn/,
 which refuses a request with a token, as a server of another host should never get it.
+Models have the branch main, in models/ORG/NAME, and those that requests create, in branches/ORG/NAME/BRANCH.
 ROOT/log has a line for each request: method, path, range, whether it had a token.
 """
 import base64
@@ -23,6 +25,7 @@ import http.server
 import json
 import os
 import pathlib
+import shutil
 import sys
 import threading
 import time
@@ -61,6 +64,15 @@ def git_hash(data):
 
 def files_of(repository):
     return {str(p.relative_to(repository)): p.read_bytes() for p in sorted(repository.rglob("*")) if p.is_file()}
+
+
+def folder_of(kind, org, name, revision):
+    """Where the files of a branch are; None: there is no such branch or repository."""
+    main = root / kind / org / name
+    if revision in ("", "main", "refs/pr/1") or (main.is_dir() and revision == commit_of(files_of(main))):
+        return main if main.is_dir() else None
+    branch = root / "branches" / org / name / revision
+    return branch if branch.is_dir() else None
 
 
 def commit_of(files):
@@ -162,14 +174,14 @@ class Handler(http.server.BaseHTTPRequestHandler):
         return self.send_file(path, data)
 
     def list_files(self, words):
-        """api/models/ORG/NAME/revision/REVISION"""
-        repository = root / words[1] / words[2] / words[3]
-        if not repository.is_dir():
+        """api/models/ORG/NAME or api/models/ORG/NAME/revision/REVISION"""
+        if control().get("hidden") or not folder_of(*words[1:4], "main"):
             return self.answer(404, b"", [("X-Error-Message", "Repository not found")])
+        repository = folder_of(*words[1:4], "/".join(words[5:]))
+        if not repository:
+            return self.answer(404, b"", [("X-Error-Message", "Invalid rev id")])
         files = files_of(repository)
         commit = commit_of(files)
-        if "/".join(words[5:]) not in ("main", "refs/pr/1", commit):
-            return self.answer(404, b"", [("X-Error-Message", "Invalid rev id")])
         siblings = []
         for name, data in files.items():
             one = {"rfilename": name, "size": control().get("size", len(data)), "blobId": git_hash(data)}
@@ -198,6 +210,16 @@ class Handler(http.server.BaseHTTPRequestHandler):
             repository.mkdir(parents=True)
             (root / "private").write_text(str(asked.get("private")))
             return self.answer(200, {"url": "created"})
+        if words[-2:-1] == ["branch"]:
+            main, branch = folder_of(*words[1:4], "main"), root / "branches" / words[2] / words[3] / words[5]
+            if not main:
+                return self.answer(404, b"", [("X-Error-Message", "Repository not found")])
+            if branch.exists():
+                return self.answer(409, {"error": "Reference already exists"})
+            shutil.copytree(main, branch)
+            return self.answer(200, b"OK")
+        if words[-2:-1] in (["preupload"], ["commit"]) and not folder_of(*words[1:4], words[5]):
+            return self.answer(404, b"", [("X-Error-Message", "Invalid rev id")])
         if words[-2:-1] == ["preupload"]:
             return self.answer(200, {"files": [
                 {"path": f["path"], "uploadMode": "lfs" if f["size"] >= 1000 or f["path"].endswith(".safetensors")
@@ -218,7 +240,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 objects.append(one)
             return self.answer(200, {"objects": objects}, [("Content-Type", "application/vnd.git-lfs+json")])
         if words[-2:-1] == ["commit"]:
-            repository = root / words[1] / words[2] / words[3]
+            repository = folder_of(*words[1:4], words[5])
             for line in body.decode().splitlines():
                 entry = json.loads(line)
                 value = entry["value"]

@@ -23,6 +23,66 @@ static int percent(int64_t part, int64_t whole)
     return whole ? (int)lround(100.0 * (double)part / (double)whole) : 100;
 }
 
+/* ---- the metric ---- */
+
+static const char *checkpoint_option(const nrl_checkpoint *c, const char *key)
+{
+    return nrl_node_string(nrl_node_find(nrl_node_find(nrl_checkpoint_node(c, "config"), "checkpoint"), key), "");
+}
+
+static const char *metric_name(const nrl_checkpoint *c)
+{
+    return checkpoint_option(c, "metric");
+}
+
+/* The best value of the run until this checkpoint, as the evaluation reported it. */
+static double best_value(const nrl_checkpoint *c)
+{
+    return nrl_node_f64(nrl_node_find(nrl_checkpoint_node(c, "progress"), "best"), checkpoint_verb_info(c).metric);
+}
+
+static int64_t best_step(const nrl_checkpoint *c)
+{
+    return nrl_node_int(nrl_node_find(nrl_checkpoint_node(c, "progress"), "best_step"), 0);
+}
+
+/* The manifest stores the metric so that smaller is better: as it is (1), or negated if larger is better (-1). That is
+ * known from metric_mode and for eval_loss. Otherwise only a plugin declares it, but progress.best, which is not
+ * negated, shows it: the manifest of the best step has this value or its negative, and no other step's value is below
+ * that. 0: both are possible. */
+static int stored_sign(const nrl_checkpoint *c)
+{
+    const nrl_checkpoint_info info = checkpoint_verb_info(c);
+    const char *mode = checkpoint_option(c, "metric_mode");
+    const double best = best_value(c);
+    if (!strcmp(mode, "max")) return -1;
+    if (!strcmp(mode, "min") || !strcmp(metric_name(c), "eval_loss")) return 1;
+    if (best_step(c) == info.step) return signbit(best) == signbit(info.metric) ? 1 : -1; /* also of 0 */
+    const bool as_it_is = best <= info.metric, negated = -best <= info.metric;
+    return as_it_is == negated ? 0 : as_it_is ? 1 : -1;
+}
+
+/* The same by the checkpoint of the best step, which the run keeps (keep_best); 0: it is gone. */
+static int stored_sign_of_best(arena *a, const nrl_checkpoint *c)
+{
+    const char *dir = arena_printf(a, "%s/../step-%08lld", checkpoint_verb_info(c).dir, (long long)best_step(c));
+    nrl_checkpoint *best;
+    if (nrl_checkpoint_open(dir, NULL, &best) != NRL_OK) return 0;
+    const int sign = stored_sign(best);
+    nrl_checkpoint_close(best);
+    return sign;
+}
+
+/* The metric of this checkpoint as its evaluation reported it. If neither tells, it gets the sign of the best value:
+ * losses, log-probabilities and accuracies do not change theirs. */
+static double metric_value(arena *a, const nrl_checkpoint *c)
+{
+    const double stored = checkpoint_verb_info(c).metric;
+    int sign = stored_sign(c);
+    if (!sign) sign = stored_sign_of_best(a, c);
+    return sign ? sign * stored : copysign(stored, best_value(c));
+}
+
 /* ---- text ---- */
 
 /* Sizes by slot, in order of appearance. */
@@ -58,18 +118,6 @@ static void print_tensors(arena *a, const nrl_checkpoint *c)
     }
 }
 
-/* The value of checkpoint.metric as the evaluation reported it: the manifest stores it negated if
- * larger is better. */
-static double best_value(const nrl_checkpoint *c)
-{
-    return nrl_node_f64(nrl_node_find(nrl_checkpoint_node(c, "progress"), "best"), checkpoint_verb_info(c).metric);
-}
-
-static const char *best_name(const nrl_checkpoint *c)
-{
-    return nrl_node_string(nrl_node_find(nrl_node_find(nrl_checkpoint_node(c, "config"), "checkpoint"), "metric"), "");
-}
-
 static void print_text(arena *a, const nrl_checkpoint *c)
 {
     nrl_checkpoint_info info = checkpoint_verb_info(c);
@@ -77,7 +125,7 @@ static void print_text(arena *a, const nrl_checkpoint *c)
     cli_page("step        %lld\n", (long long)info.step);
     cli_page("written by  nrl %s, %s, %d rank%s\n", nrl_node_string(nrl_checkpoint_node(c, "nrl"), "unknown"),
              time_of(a, c), info.world, info.world > 1 ? "s" : "");
-    if (!isnan(info.metric)) cli_page("metric      %s %g\n", best_name(c), best_value(c));
+    if (!isnan(info.metric)) cli_page("metric      %s %g\n", metric_name(c), metric_value(a, c));
     cli_page("size        %s in %d files\n", checkpoint_verb_bytes(a, info.bytes), info.world + 1);
     print_slots(a, c);
     print_tensors(a, c);
@@ -112,7 +160,7 @@ static void print_json(arena *a, const nrl_checkpoint *c)
     checkpoint_verb_set(a, map, "dir", info.dir);
     node_append(a, map, "step", node_int(a, info.step));
     node_append(a, map, "world", node_int(a, info.world));
-    if (!isnan(info.metric)) node_append(a, map, "metric", node_f64(a, best_value(c)));
+    if (!isnan(info.metric)) node_append(a, map, "metric", node_f64(a, metric_value(a, c)));
     node_append(a, map, "bytes", node_int(a, info.bytes));
     for (size_t i = 0; i < sizeof nodes / sizeof *nodes; i++)
         if (nrl_checkpoint_node(c, nodes[i]))

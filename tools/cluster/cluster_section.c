@@ -143,8 +143,29 @@ static bool is_given(const nrl_node *section, const char *key)
     return n && nrl_node_kind(n) != NRL_NODE_NULL;
 }
 
+/* A value of a line #SBATCH, which may stand in double quotes there (cluster_slurm.c). */
+static void check_sbatch(config_problems *p, const char *at, const nrl_node *map, const char *key, const char *value)
+{
+    if (value && strpbrk(value, "\"\\\n\r"))
+        problems_add(p, nrl_node_find(map, key),
+                     "%s.%s: '%s'; expected a value for sbatch without double quotes, backslashes and line ends", at,
+                     key, value);
+}
+
+static void check_sbatch_job(config_problems *p, const nrl_node *section, const cluster_job *job)
+{
+    const char *const values[][2] = {{"account", job->account},
+                                     {"qos", job->qos},
+                                     {"reservation", job->reservation},
+                                     {"directory", job->directory},
+                                     {"logs", job->logs}};
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++)
+        check_sbatch(p, "cluster", section, values[i][0], values[i][1]);
+}
+
 /* What holds of the section's own machines and of those of each group; `map` is where they stand. */
-static void check_machines(config_problems *p, const char *at, const nrl_node *map, const cluster_group *g)
+static void check_machines(config_problems *p, const char *at, const nrl_node *map, const cluster_group *g,
+                           bool is_slurm)
 {
     if (is_given(map, "ranks") && (is_given(map, "nodes") || is_given(map, "ranks_per_node")))
         problems_add(p, g->ranks, "%s.ranks: not together with nodes or ranks_per_node", at);
@@ -155,11 +176,13 @@ static void check_machines(config_problems *p, const char *at, const nrl_node *m
         if (nrl_node_f64(nrl_node_at(g->resources, i), -1) <= 0)
             problems_add(p, nrl_node_at(g->resources, i), "%s.resources: expected numbers above 0", at);
     check_texts(p, at, "options", g->options, true);
+    if (is_slurm && is_given(map, "memory")) check_sbatch(p, at, map, "memory", g->memory);
+    if (is_slurm && is_given(map, "partition")) check_sbatch(p, at, map, "partition", g->partition);
 }
 
 static void check_rules(config_problems *p, const nrl_node *section, cluster_job *job)
 {
-    const bool kubernetes = job->system == &cluster_kubernetes;
+    const bool kubernetes = job->system == &cluster_kubernetes, slurm = job->system == &cluster_slurm;
     if (!job->system)
         problems_add(p, nrl_node_find(section, "type"), "cluster.type: '%s' is not one of: slurm, kubernetes, ray",
                      job->type);
@@ -180,7 +203,8 @@ static void check_rules(config_problems *p, const nrl_node *section, cluster_job
     check_texts(p, "cluster", "setup", job->setup, false);
     check_texts(p, "cluster", "mounts", job->mounts, false);
     if (job->provider) cluster_check_provider(p, job->provider);
-    check_machines(p, "cluster", section, &job->common);
+    check_machines(p, "cluster", section, &job->common, slurm);
+    if (slurm) check_sbatch_job(p, section, job);
 }
 
 /* ---- groups ---- */
@@ -212,7 +236,7 @@ static void read_groups(arena *a, config_problems *p, const nrl_node *section, c
         if (nrl_node_kind(map) != NRL_NODE_MAP && nrl_node_kind(map) != NRL_NODE_NULL)
             problems_add(p, map, "%s: expected a map", at);
         read_rows(a, p, at, map, NULL, g);
-        check_machines(p, at, map, g);
+        check_machines(p, at, map, g, job->system == &cluster_slurm);
         if (trains && g->command)
             problems_add(p, nrl_node_find(map, "command"), "%s.command: the group that trains runs `nrl run`", at);
         if (!trains && !g->command)
@@ -285,6 +309,7 @@ nrl_status cluster_read(arena *a, int argc, char **argv, cluster_job *job)
 {
     config_problems problems = {0};
     char here[4096];
+    if (!getcwd(here, sizeof here)) return nrl_fail(NRL_ERR_IO, "the working directory: %s", strerror(errno));
     nrl_config *config = nrl_config_create(a);
     *job = (cluster_job){.file = argv[1],
                          .arguments = cluster_quote(a, argv[1]),
@@ -318,13 +343,12 @@ nrl_status cluster_read(arena *a, int argc, char **argv, cluster_job *job)
         job->nrl = job->system && !job->system->needs_image && cli_exe_dir(a)
                        ? arena_printf(a, "%s/nrl", cli_exe_dir(a))
                        : "nrl";
+    if (!job->directory) job->directory = arena_strdup(a, here);
+    if (*job->logs != '/') job->logs = arena_printf(a, "%s/%s", here, job->logs); /* the job runs in `directory` */
     check_rules(&problems, section, job);
     read_groups(a, &problems, section, job);
     NRL_TRY(problems_report(&problems));
     make_parts(a, job);
-    if (!getcwd(here, sizeof here)) return nrl_fail(NRL_ERR_IO, "the working directory: %s", strerror(errno));
-    if (!job->directory) job->directory = arena_strdup(a, here);
-    if (*job->logs != '/') job->logs = arena_printf(a, "%s/%s", here, job->logs); /* the job runs in `directory` */
     job->script_path = arena_printf(a, "%s/%s.%s", job->logs, job->name, job->system->suffix);
     job->state_path = arena_printf(a, "%s/%s.state.json", job->logs, job->name);
     job->record_path = arena_printf(a, "%s/%s.json", job->logs, job->name);

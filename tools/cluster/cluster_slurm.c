@@ -10,9 +10,13 @@
 #include <string.h>
 #include <unistd.h>
 
+/* sbatch splits these lines at blanks, begins a comment at # and takes what stands in double quotes as one word;
+ * cluster_section.c refuses the characters that have a meaning there. */
 static void put_option(buffer *b, const char *name, const char *value)
 {
-    if (value) buffer_print(b, "#SBATCH --%s=%s\n", name, value);
+    if (!value) return;
+    const char *quote = strpbrk(value, " \t#'") ? "\"" : "";
+    buffer_print(b, "#SBATCH --%s=%s%s%s\n", name, quote, value, quote);
 }
 
 static void put_count(buffer *b, const char *name, int64_t value)

@@ -33,6 +33,8 @@ struct hub_client {
     CURL *curl;
     const char *endpoint; /* without a final slash */
     const char *token;    /* NULL = none */
+    const char *token_at; /* the variable or the file that it is from */
+    long code;            /* of the last request */
     bool reached;         /* there was an answer */
     long stall_seconds;   /* a transfer without a byte for this long has failed */
 };
@@ -103,16 +105,21 @@ static nrl_status take_token(hub_client *c, const char *token, const char *from)
     for (const char *p = copy; *p; p++)
         if (*p <= ' ' || *p > '~')
             return nrl_fail(NRL_ERR_CONFIG, "%s: not a token of the hub; expected one word of ASCII", from);
-    if (*copy) c->token = copy;
+    if (!*copy) return NRL_OK;
+    c->token = copy;
+    c->token_at = from;
     return NRL_OK;
 }
 
+/* In the order of huggingface_hub, which also still reads the former name of HF_TOKEN. */
 static nrl_status find_token(hub_client *c)
 {
-    const char *token = cli_getenv("HF_TOKEN"), *path = cli_getenv("HF_TOKEN_PATH");
+    static const char *const names[] = {"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"};
+    const char *path = cli_getenv("HF_TOKEN_PATH");
     char *text;
     size_t size;
-    if (token) return take_token(c, token, "HF_TOKEN");
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (cli_getenv(names[i])) return take_token(c, cli_getenv(names[i]), names[i]);
     if (!path) path = arena_printf(&c->memory, "%s/token", hub_home(&c->memory, cli_variable));
     if (access(path, F_OK)) return NRL_OK;
     if (file_read(path, MAX_TOKEN, &text, &size) != NRL_OK) return NRL_ERR_CONFIG;
@@ -160,6 +167,11 @@ void hub_client_close(hub_client *c)
 const char *hub_client_endpoint(const hub_client *c)
 {
     return c->endpoint;
+}
+
+long hub_client_code(const hub_client *c)
+{
+    return c->code;
 }
 
 const char *hub_client_encode(hub_client *c, arena *a, const char *path)
@@ -286,6 +298,7 @@ static nrl_status request_once(hub_client *c, const char *url, bool with_token, 
     curl_easy_setopt(h, CURLOPT_HTTPHEADER, headers);
     CURLcode code = curl_easy_perform(h);
     curl_easy_getinfo(h, CURLINFO_RESPONSE_CODE, &e->code);
+    c->code = e->code;
     curl_slist_free_all(headers);
     if (e->disk != NRL_OK) return e->disk;
     e->is_absent = !c->reached && (code == CURLE_COULDNT_CONNECT || code == CURLE_COULDNT_RESOLVE_HOST);
@@ -324,10 +337,10 @@ static nrl_status answer_error(const hub_client *c, const hub_subject *about, co
     const char *said = e->message ? e->message : "";
     const char *page = about->page ? about->page : c->endpoint;
     if (e->code == 401)
-        return nrl_fail(NRL_ERR_CONFIG, "%s: the server asks for %s (401)%s%s\nhint: %s", about->what,
+        return nrl_fail(NRL_ERR_CONFIG, "%s: the server asks for %s (401)%s%s\nhint: %s%s%s", about->what,
                         c->token ? "another token" : "a token, or does not have it", *said ? ": " : "", said,
-                        c->token ? "create a token with read access, and set HF_TOKEN"
-                                 : "check the name; for a private or gated one set HF_TOKEN");
+                        c->token ? "the token is that of " : "check the name; for a private or gated one set HF_TOKEN",
+                        c->token ? c->token_at : "", c->token ? "; create one with read access, and set HF_TOKEN" : "");
     if (e->code == 403)
         return nrl_fail(NRL_ERR_CONFIG,
                         "%s: access is refused (403)%s%s\nhint: its terms may have to be accepted at %s", about->what,

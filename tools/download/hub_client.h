@@ -14,10 +14,13 @@
 
 typedef struct hub_client hub_client;
 
-/* The server is HF_ENDPOINT, the token HF_TOKEN or the file where the hub's own tools store it. */
+/* The server is HF_ENDPOINT; the token is HF_TOKEN, or HUGGING_FACE_HUB_TOKEN, or the file where the hub's own tools
+ * store it. */
 nrl_status hub_client_open(hub_client **out);
 void hub_client_close(hub_client *c); /* c may be NULL */
 const char *hub_client_endpoint(const hub_client *c);
+/* The status code of the answer to the last request, such as 404; 0 = there was no answer. */
+long hub_client_code(const hub_client *c);
 
 /* A path of the server, with each part percent-encoded; "/" stays. In `a`. */
 const char *hub_client_encode(hub_client *c, arena *a, const char *path);

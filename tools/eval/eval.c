@@ -195,17 +195,20 @@ static nrl_status take_number(int *argc, char **argv, const char *flag, int64_t 
 
 static nrl_status take_task_flags(int *argc, char **argv, task_flags *f)
 {
+    int64_t shots = -1; /* not given */
     *f = (task_flags){.max_tokens = TASK_ANSWER_TOKENS};
     NRL_TRY(cli_take_values(argc, argv, "--task", f->words, MAX_TASKS, &f->n));
     int before = *argc;
-    NRL_TRY(take_number(argc, argv, "--shots", 0, &f->shots));
+    NRL_TRY(take_number(argc, argv, "--shots", 0, &shots));
     NRL_TRY(take_number(argc, argv, "--limit", 1, &f->limit));
     NRL_TRY(take_number(argc, argv, "--max-tokens", 1, &f->max_tokens));
     NRL_TRY(cli_take_value(argc, argv, "--examples", &f->examples));
     NRL_TRY(cli_take_value(argc, argv, "--rows", &f->rows));
     if (*argc != before && !f->n)
         return nrl_fail(NRL_ERR_CONFIG, "--shots, --examples, --limit, --max-tokens and --rows require --task FILE");
-    if (f->shots && !f->examples) return nrl_fail(NRL_ERR_CONFIG, "--shots requires --examples FILE");
+    if (shots > 0 && !f->examples) return nrl_fail(NRL_ERR_CONFIG, "--shots requires --examples FILE");
+    if (shots < 0 && f->examples) return nrl_fail(NRL_ERR_CONFIG, "--examples requires --shots N");
+    f->shots = shots > 0 ? shots : 0;
     return NRL_OK;
 }
 

@@ -5,6 +5,7 @@
 #include "task.h"
 #include "base/buffer.h"
 #include "base/json.h"
+#include "text_score.h"
 #include <ctype.h>
 #include <math.h>
 #include <stdlib.h>
@@ -58,8 +59,29 @@ static nrl_status batch_run(nrl_inference *m, batch *b)
     return st;
 }
 
-/* The tokens of `prompt` and `choice` as one text; spaces at the end of the prompt belong to the choice. A prompt that
- * is too long loses its start. */
+/* Adds a sequence of `n` tokens, of which `scored` at its end are the choice's: `first`, unless it is NRL_TOKEN_NONE,
+ * and `ids`. */
+static void batch_append(batch *b, int32_t first, const int32_t *ids, int64_t n, int64_t scored, double *where)
+{
+    const int64_t head = first != NRL_TOKEN_NONE;
+    if (b->n == b->room) {
+        b->room = 2 * b->room + 16;
+        b->lengths = mem_realloc(b->lengths, (size_t)b->room * sizeof *b->lengths);
+        b->scored = mem_realloc(b->scored, (size_t)b->room * sizeof *b->scored);
+    }
+    if (!b->ids || b->n_ids + n > b->ids_room) {
+        b->ids_room = b->n_ids + n + BATCH_TOKENS;
+        b->ids = mem_realloc(b->ids, (size_t)b->ids_room * sizeof *b->ids);
+    }
+    if (head) b->ids[b->n_ids] = first;
+    memcpy(b->ids + b->n_ids + head, ids, (size_t)(n - head) * sizeof *ids);
+    b->n_ids += b->lengths[b->n] = n;
+    b->scored[b->n] = scored;
+    b->where[b->n++] = where;
+}
+
+/* The tokens of `prompt` and `choice` as one text; spaces at the end of the prompt belong to the choice. A prompt
+ * without tokens is BOS or EOS, as in lm-evaluation-harness; one that is too long loses its start. */
 static nrl_status batch_add(nrl_inference *m, batch *b, const char *prompt, const char *choice, int64_t most,
                             bool *truncated, double *where)
 {
@@ -71,30 +93,18 @@ static nrl_status batch_add(nrl_inference *m, batch *b, const char *prompt, cons
         size--;
     nrl_status st = nrl_tokenizer_encode(t, NULL, text, strlen(text), NRL_ENCODE_ADD_SPECIAL, &whole);
     if (st == NRL_OK) st = nrl_tokenizer_encode(t, NULL, text, size, NRL_ENCODE_ADD_SPECIAL, &context);
-    int64_t n = (int64_t)whole.n, scored = n - (int64_t)context.n;
-    if (st == NRL_OK && (scored < 1 || !context.n))
-        st = nrl_fail(NRL_ERR_DATA, "a choice without tokens: '%s'", choice);
+    const int32_t first = st == NRL_OK && !context.n ? text_score_prefix(t) : NRL_TOKEN_NONE;
+    int64_t n = (int64_t)whole.n + (first != NRL_TOKEN_NONE), scored = (int64_t)whole.n - (int64_t)context.n;
+    if (st == NRL_OK && scored < 1) st = nrl_fail(NRL_ERR_DATA, "a choice without tokens: '%s'", choice);
+    if (st == NRL_OK && !context.n && first == NRL_TOKEN_NONE)
+        st = nrl_fail(NRL_ERR_DATA, "a prompt without tokens, for a tokenizer without BOS and EOS: '%s'", prompt);
     int64_t skip = most > 0 && n > most ? n - most : 0;
     if (st == NRL_OK && scored >= n - skip)
         st = nrl_fail(NRL_ERR_DATA, "a choice of %lld tokens does not fit into the %lld positions of the model",
                       (long long)scored, (long long)most);
     if (st == NRL_OK && b->n && b->n_ids + n - skip > BATCH_TOKENS) st = batch_run(m, b);
-    if (st == NRL_OK) {
-        if (b->n == b->room) {
-            b->room = 2 * b->room + 16;
-            b->lengths = mem_realloc(b->lengths, (size_t)b->room * sizeof *b->lengths);
-            b->scored = mem_realloc(b->scored, (size_t)b->room * sizeof *b->scored);
-        }
-        if (!b->ids || b->n_ids + n - skip > b->ids_room) {
-            b->ids_room = b->n_ids + n - skip + BATCH_TOKENS;
-            b->ids = mem_realloc(b->ids, (size_t)b->ids_room * sizeof *b->ids);
-        }
-        memcpy(b->ids + b->n_ids, whole.ids + skip, (size_t)(n - skip) * sizeof *b->ids);
-        b->n_ids += b->lengths[b->n] = n - skip;
-        b->scored[b->n] = scored;
-        b->where[b->n++] = where;
-        *truncated |= skip > 0;
-    }
+    if (st == NRL_OK) batch_append(b, first, whole.ids + skip, n - skip, scored, where);
+    *truncated |= skip > 0;
     nrl_token_ids_free(&whole);
     nrl_token_ids_free(&context);
     free(text);

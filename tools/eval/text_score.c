@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_TEXT_BYTES = 1 << 26, MOST_WINDOW = 2048, MOST_LOGITS = 1 << 26 };
+enum { MAX_TEXT_BYTES = 1 << 26, MOST_WINDOW = 2048, MOST_LOGITS = 1 << 26 /* 256 MiB */ };
 
 /* Adds what the last `n_scored` tokens of ids[0..n] got; row t of the logits predicts ids[t + 1]. */
 static void add_window(text_scores *s, const float *logits, int32_t vocab, const int32_t *ids, int64_t n,
@@ -38,7 +38,7 @@ static nrl_status score_document(nrl_inference *m, const nrl_inference_info *inf
 {
     const nrl_open_tokenizer *t = nrl_inference_tokenizer(m);
     nrl_token_ids found = {0};
-    int32_t prefix = t->info->bos != NRL_TOKEN_NONE ? t->info->bos : t->info->eos;
+    const int32_t prefix = text_score_prefix(t);
     NRL_TRY(nrl_tokenizer_encode(t, NULL, text, size, 0, &found));
     int64_t n = (int64_t)found.n, w = s->window;
     int32_t *ids = mem_try((size_t)(n + 1) * sizeof *ids, "the tokens of a text");
@@ -62,6 +62,24 @@ static nrl_status score_document(nrl_inference *m, const nrl_inference_info *inf
     return st;
 }
 
+/* nrl_inference_logits computes the logits of a whole window, so a large vocabulary leaves room for fewer tokens. The
+ * loss depends on the window, which the user therefore has to know. */
+static nrl_status choose_window(const nrl_inference_info *info, int64_t *window)
+{
+    const int64_t positions = info->max_positions, room = MOST_LOGITS / info->vocab_size;
+    if (positions && *window > positions)
+        return nrl_fail(NRL_ERR_CONFIG, "--window %lld: the model has %lld positions", (long long)*window,
+                        (long long)positions);
+    if (*window) return NRL_OK;
+    *window = positions && positions < MOST_WINDOW ? positions : MOST_WINDOW;
+    if (*window <= room) return NRL_OK;
+    nrl_warn("the window is %lld tokens instead of %lld: the logits of a window have at most %d MiB\n"
+             "hint: --window %lld sets it, and requires more memory",
+             (long long)room, (long long)*window, (int)(MOST_LOGITS * sizeof(float) >> 20), (long long)*window);
+    *window = room;
+    return NRL_OK;
+}
+
 nrl_status text_score(arena *a, nrl_inference *m, const char *file, int64_t window, text_scores *out)
 {
     nrl_inference_info info = {.size = sizeof info};
@@ -71,12 +89,7 @@ nrl_status text_score(arena *a, nrl_inference *m, const char *file, int64_t wind
     if (!nrl_inference_tokenizer(m))
         return nrl_fail(NRL_ERR_CONFIG, "cannot evaluate a text: no tokenizer was found beside the model");
     nrl_inference_info_fill(m, &info);
-    int64_t most = info.max_positions ? info.max_positions : MOST_WINDOW;
-    if (window > most && info.max_positions)
-        return nrl_fail(NRL_ERR_CONFIG, "--window %lld: the model has %lld positions", (long long)window,
-                        (long long)most);
-    if (!window) out->window = most < MOST_WINDOW ? most : MOST_WINDOW;
-    if (!window && out->window > MOST_LOGITS / info.vocab_size) out->window = MOST_LOGITS / info.vocab_size;
+    NRL_TRY(choose_window(&info, &out->window));
     const bool is_input = !strcmp(file, "-");
     if (is_input) {
         char *read;

@@ -1477,17 +1477,18 @@ static void build_optimizer(migration *m)
         write_line(m, "optimizer.momentum", "0", "default of PyTorch");
     slot_number(m, engine_slot(m, "beta1"), &first);
     slot_number(m, engine_slot(m, "beta2"), &second);
-    if (list && (adam || lion))
-        write_line(m, "optimizer.betas", list_text(m, list->node), "%s", write_source(m, list));
-    else if ((b1 || b2 || lion) && (adam || lion))
-        write_line(m, "optimizer.betas",
-                   arena_printf(m->a, "[%s, %s]", number_text(m->a, first), number_text(m->a, second)), "%s%s%s",
-                   b1 ? write_source(m, b1) : "",
+    const bool muon = !strcmp(name, "muon");
+    const char *betas = muon ? "optimizer.adamw_betas" : "optimizer.betas";
+    if (list && (adam || lion || muon))
+        write_line(m, betas, list_text(m, list->node), "%s", write_source(m, list));
+    else if ((b1 || b2 || lion) && (adam || lion || muon))
+        write_line(m, betas, arena_printf(m->a, "[%s, %s]", number_text(m->a, first), number_text(m->a, second)),
+                   "%s%s%s", b1 ? write_source(m, b1) : "",
                    b1 && b2   ? "; "
                    : b1 || b2 ? ""
                               : "default of transformers",
                    b2 ? write_source(m, b2) : "");
-    if (adam || !strcmp(name, "muon")) build_slot_number(m, engine_slot(m, "eps"), "optimizer.eps");
+    if (adam || muon) build_slot_number(m, engine_slot(m, "eps"), muon ? "optimizer.adamw_eps" : "optimizer.eps");
     build_slot_number(m, engine_slot(m, "lr"), "optimizer.lr");
     build_slot_number(m, engine_slot(m, "decay"), "optimizer.weight_decay");
     if (!write_has(m, "optimizer.lr"))

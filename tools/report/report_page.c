@@ -274,7 +274,7 @@ enum { N_FIRST = sizeof first_charts / sizeof *first_charts };
 static bool is_dull(const char *name)
 {
     static const char *const dull[] = {"epoch",         "tokens",        "mem_total_bytes", "eval_tokens",
-                                       "exported_step", "data_fraction", "comm_fraction"};
+                                       "exported_step", "finished_step", "data_fraction",   "comm_fraction"};
     for (size_t i = 0; i < sizeof dull / sizeof *dull; i++)
         if (!strcmp(name, dull[i])) return true;
     return false;

@@ -3,13 +3,16 @@
  * and the main thread wakes it.
  */
 #include "base/json.h"
+#include "cli/common/http_host.h"
 #include "serve.h"
 #include <errno.h>
 #include <microhttpd.h>
 #include <netdb.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -57,7 +60,10 @@ static enum MHD_Result send_response(const server *s, struct MHD_Connection *c, 
 {
     if (!r) return MHD_NO;
     if (type) MHD_add_response_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, type);
-    if (s->allow_origin) MHD_add_response_header(r, MHD_HTTP_HEADER_ACCESS_CONTROL_ALLOW_ORIGIN, s->allow_origin);
+    if (s->allow_origin) {
+        MHD_add_response_header(r, MHD_HTTP_HEADER_ACCESS_CONTROL_ALLOW_ORIGIN, s->allow_origin);
+        MHD_add_response_header(r, MHD_HTTP_HEADER_VARY, MHD_HTTP_HEADER_ORIGIN);
+    }
     if (status == MHD_HTTP_TOO_MANY_REQUESTS || status == MHD_HTTP_SERVICE_UNAVAILABLE)
         MHD_add_response_header(r, MHD_HTTP_HEADER_RETRY_AFTER, "1");
     if (status == MHD_HTTP_UNAUTHORIZED) MHD_add_response_header(r, MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer");
@@ -146,6 +152,42 @@ static enum MHD_Result answer(job *j, struct MHD_Connection *c)
 
 /* ---- requests ---- */
 
+static const char *header(struct MHD_Connection *c, const char *name)
+{
+    return MHD_lookup_connection_value(c, MHD_HEADER_KIND, name);
+}
+
+/* Whether a browser has loaded the page from the address that it asks now; https is that of a proxy. */
+static bool is_own_origin(const char *origin, const char *host)
+{
+    const size_t n = !strncmp(origin, "https://", 8) ? 8 : !strncmp(origin, "http://", 7) ? 7 : 0;
+    return n && host && !strcasecmp(origin + n, host);
+}
+
+/* Without a key, the page of any site could use the server through the browser of a user of this machine. Its requests
+ * have the Origin of the site, or if the name of the site resolves to this machine (DNS rebinding) its Host. Other
+ * clients send no Origin. Writes what is wrong to `message`. */
+static bool is_foreign(const server *s, struct MHD_Connection *c, char *message, size_t room)
+{
+    const char *host = header(c, MHD_HTTP_HEADER_HOST), *origin = header(c, MHD_HTTP_HEADER_ORIGIN);
+    if (s->api_key) return false;
+    if (s->is_local && !http_host_is_loopback(host)) {
+        snprintf(message, room,
+                 "header Host: found '%.100s', expected localhost, 127.0.0.1 or [::1], because the server has no "
+                 "--api-key",
+                 host ? host : "");
+        return true;
+    }
+    const bool is_any = s->allow_origin && !strcmp(s->allow_origin, "*");
+    if (!origin || is_any || (s->allow_origin && !strcmp(origin, s->allow_origin)) || is_own_origin(origin, host))
+        return false;
+    snprintf(message, room,
+             "header Origin: found '%.100s', expected the address of this server or that of --allow-origin, because "
+             "the server has no --api-key",
+             origin);
+    return true;
+}
+
 /* Compares in a time that does not depend on where the texts differ. */
 static bool is_key(const char *given, const char *key)
 {
@@ -158,7 +200,7 @@ static bool is_key(const char *given, const char *key)
 
 static bool is_allowed(const server *s, struct MHD_Connection *c)
 {
-    const char *given = MHD_lookup_connection_value(c, MHD_HEADER_KIND, MHD_HTTP_HEADER_AUTHORIZATION);
+    const char *given = header(c, MHD_HTTP_HEADER_AUTHORIZATION);
     return !s->api_key || (given && !strncmp(given, "Bearer ", 7) && is_key(given + 7, s->api_key));
 }
 
@@ -246,6 +288,14 @@ static size_t route_of(const server *s, const char *url)
     return i;
 }
 
+/* The headers that a page may send: those that it asks for, as long as they are names of headers. */
+static const char *allowed_headers(struct MHD_Connection *c)
+{
+    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789!#$%&'*+-.^_`|~, ";
+    const char *asked = header(c, MHD_HTTP_HEADER_ACCESS_CONTROL_REQUEST_HEADERS);
+    return asked && !asked[strspn(asked, letters)] ? asked : "Authorization, Content-Type";
+}
+
 /* What a browser asks before a page of another site may send the request. */
 static enum MHD_Result send_options(const server *s, struct MHD_Connection *c, const char *allowed)
 {
@@ -253,7 +303,7 @@ static enum MHD_Result send_options(const server *s, struct MHD_Connection *c, c
     if (r) MHD_add_response_header(r, MHD_HTTP_HEADER_ALLOW, allowed);
     if (r && s->allow_origin) {
         MHD_add_response_header(r, MHD_HTTP_HEADER_ACCESS_CONTROL_ALLOW_METHODS, allowed);
-        MHD_add_response_header(r, MHD_HTTP_HEADER_ACCESS_CONTROL_ALLOW_HEADERS, "Authorization, Content-Type");
+        MHD_add_response_header(r, MHD_HTTP_HEADER_ACCESS_CONTROL_ALLOW_HEADERS, allowed_headers(c));
     }
     return send_response(s, c, MHD_HTTP_NO_CONTENT, NULL, r);
 }
@@ -262,11 +312,12 @@ static enum MHD_Result send_options(const server *s, struct MHD_Connection *c, c
 static enum MHD_Result begin(server *s, struct MHD_Connection *c, const char *url, const char *method, size_t *route,
                              bool *done)
 {
-    const char *size = MHD_lookup_connection_value(c, MHD_HEADER_KIND, MHD_HTTP_HEADER_CONTENT_LENGTH);
+    const char *size = header(c, MHD_HTTP_HEADER_CONTENT_LENGTH);
     const size_t n = sizeof routes / sizeof *routes;
-    char message[200];
+    char message[400];
     *route = route_of(s, url);
     *done = true;
+    if (is_foreign(s, c, message, sizeof message)) return send_error(s, c, MHD_HTTP_FORBIDDEN, message, NULL, NULL);
     if (*route == n) {
         snprintf(message, sizeof message, "no such path: %.100s", url);
         return send_error(s, c, MHD_HTTP_NOT_FOUND, message, NULL, NULL);
@@ -358,6 +409,13 @@ static void completed(void *user, struct MHD_Connection *c, void **state, enum M
 
 /* ---- the daemon ---- */
 
+static bool is_loopback(const struct sockaddr *a)
+{
+    if (a->sa_family == AF_INET)
+        return ntohl(((const struct sockaddr_in *)(const void *)a)->sin_addr.s_addr) >> 24 == 127;
+    return a->sa_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)(const void *)a)->sin6_addr);
+}
+
 nrl_status http_open(server *s, const char *host, int64_t *port, http **out)
 {
     const struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE};
@@ -367,6 +425,7 @@ nrl_status http_open(server *s, const char *host, int64_t *port, http **out)
     int failure = getaddrinfo(host, service, &hints, &address);
     if (failure) return nrl_fail(NRL_ERR_CONFIG, "--host: '%s': %s", host, gai_strerror(failure));
     http *h = mem_alloc(sizeof *h);
+    s->is_local = is_loopback(address->ai_addr);
     const unsigned flags = MHD_USE_AUTO | MHD_USE_INTERNAL_POLLING_THREAD | MHD_ALLOW_SUSPEND_RESUME |
                            (address->ai_family == AF_INET6 ? MHD_USE_IPv6 : 0);
     h->daemon = MHD_start_daemon(flags, (uint16_t)*port, NULL, NULL, handle, s, MHD_OPTION_SOCK_ADDR, address->ai_addr,

@@ -85,28 +85,43 @@ static void add_chat_logprobs(const job *j, buffer *b, const nrl_sampled_token *
     buffer_puts(b, "]}");
 }
 
-/* {"a": -1, "b": -2}; tokens with the same text are one member. */
+/* The members of an object of log-probs so far. */
+typedef struct {
+    char *texts[SERVE_MAX_TOP + 1]; /* the likeliest tokens and the sampled one */
+    size_t n;
+} top_members;
+
+/* Tokens with the same text are one member, the first. */
+static void add_top_member(const job *j, buffer *b, top_members *seen, int32_t id, float logp)
+{
+    size_t size, k = 0;
+    char *text = token_text(j, id, &size);
+    while (k < seen->n && strcmp(seen->texts[k], text))
+        k++;
+    if (k < seen->n) {
+        nrl_free(text);
+        return;
+    }
+    if (k) buffer_puts(b, ",");
+    json_add_string(b, text, size);
+    buffer_print(b, ":%.9g", (double)logp);
+    seen->texts[seen->n++] = text;
+}
+
+/* {"a": -1, "b": -2}: the likeliest tokens, after the sampled one if it is not among them. */
 static void add_completion_top(const job *j, buffer *b, const nrl_sampled_token *t)
 {
-    char *seen[SERVE_MAX_TOP];
-    size_t n = 0;
-    buffer_puts(b, "{");
-    for (size_t i = 0; i < t->n_top && n < SERVE_MAX_TOP; i++) {
-        size_t size, k = 0;
-        char *text = token_text(j, t->top_ids[i], &size);
-        while (k < n && strcmp(seen[k], text))
-            k++;
-        if (k < n) {
-            nrl_free(text);
-            continue;
-        }
-        if (n) buffer_puts(b, ",");
-        json_add_string(b, text, size);
-        buffer_print(b, ":%.9g", (double)t->top_logps[i]);
-        seen[n++] = text;
-    }
+    const size_t n = t->n_top < SERVE_MAX_TOP ? t->n_top : SERVE_MAX_TOP;
+    top_members seen = {.n = 0};
+    bool is_among = false;
     for (size_t i = 0; i < n; i++)
-        nrl_free(seen[i]);
+        is_among |= t->top_ids[i] == t->id;
+    buffer_puts(b, "{");
+    if (!is_among) add_top_member(j, b, &seen, t->id, t->logp);
+    for (size_t i = 0; i < n; i++)
+        add_top_member(j, b, &seen, t->top_ids[i], t->top_logps[i]);
+    for (size_t i = 0; i < seen.n; i++)
+        nrl_free(seen.texts[i]);
     buffer_puts(b, "}");
 }
 

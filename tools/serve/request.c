@@ -44,12 +44,17 @@ static nrl_status read_int(const reader *r, const char *key, int64_t or_value, i
     return (double)*out == value ? NRL_OK : refuse(r, key, expected);
 }
 
-static nrl_status read_bool(const reader *r, const char *key, bool *out)
+/* A member of any object of the body; without it, false. */
+static nrl_status to_bool(const reader *r, const nrl_node *n, const char *param, bool *out)
 {
-    const nrl_node *n = nrl_node_find(r->body, key);
     *out = nrl_node_bool(n, false);
     if (!n || nrl_node_kind(n) == NRL_NODE_NULL || nrl_node_kind(n) == NRL_NODE_BOOL) return NRL_OK;
-    return refuse(r, key, "true or false");
+    return refuse(r, param, "true or false");
+}
+
+static nrl_status read_bool(const reader *r, const char *key, bool *out)
+{
+    return to_bool(r, nrl_node_find(r->body, key), key, out);
 }
 
 /* A member that is null is not set. */
@@ -60,6 +65,23 @@ static bool is_set(const reader *r, const char *key)
 }
 
 /* ---- members ---- */
+
+/* Integers are read as such, because a double has only 53 bits. A float that is not whole or out of range reads as
+ * INT64_MIN; an integer just below INT64_MIN also is such a float. */
+static nrl_status read_seed(const reader *r)
+{
+    nrl_sample_options *o = &r->job->options;
+    uint64_t random = 0;
+    if (getrandom(&random, sizeof random, GRND_NONBLOCK) != sizeof random) random = (uint64_t)r->job->created;
+    r->job->call_seed = o->seed = random;
+    if (!is_set(r, "seed")) return NRL_OK;
+    const nrl_node *n = nrl_node_find(r->body, "seed");
+    const int64_t seed = nrl_node_int(n, INT64_MIN);
+    if (seed == INT64_MIN && nrl_node_kind(n) != NRL_NODE_INT)
+        return refuse(r, "seed", "a whole number from -9223372036854775808 to 9223372036854775807");
+    o->seed = (uint64_t)seed;
+    return NRL_OK;
+}
 
 static nrl_status read_limits(const reader *r)
 {
@@ -74,14 +96,7 @@ static nrl_status read_limits(const reader *r)
     NRL_TRY(read_number(r, "repetition_penalty", 1, 1e-3, 1e3, "a number above 0", &o->repetition_penalty));
     NRL_TRY(read_int(r, "n", 1, 1, SERVE_MAX_CHOICES, "a number from 1 to 128", &o->n));
     if (o->top_k < 0) o->top_k = 0; /* -1 means all, as in vLLM */
-    int64_t seed;
-    uint64_t random = 0;
-    NRL_TRY(read_int(r, "seed", -1, INT64_MIN / 1024, INT64_MAX / 1024, "a whole number", &seed));
-    if (getrandom(&random, sizeof random, GRND_NONBLOCK) != sizeof random) random = (uint64_t)r->job->created;
-    r->job->call_seed = random;
-    const nrl_node *given = nrl_node_find(r->body, "seed");
-    o->seed = given && nrl_node_kind(given) != NRL_NODE_NULL ? (uint64_t)seed : random;
-    return NRL_OK;
+    return read_seed(r);
 }
 
 static nrl_status read_stop(const reader *r)
@@ -129,8 +144,7 @@ static nrl_status read_stream(const reader *r)
     if (!n || nrl_node_kind(n) == NRL_NODE_NULL) return NRL_OK;
     if (nrl_node_kind(n) != NRL_NODE_MAP) return refuse(r, "stream_options", "an object");
     if (!r->job->is_stream) return refuse(r, "stream_options", "stream to be true");
-    r->job->wants_usage = nrl_node_bool(nrl_node_find(n, "include_usage"), false);
-    return NRL_OK;
+    return to_bool(r, nrl_node_find(n, "include_usage"), "stream_options.include_usage", &r->job->wants_usage);
 }
 
 /* tool_choice "none" hides the tools from the template. Answers are not constrained, so no call can be forced. */
@@ -139,7 +153,7 @@ static nrl_status read_tools(const reader *r)
     job *j = r->job;
     const nrl_node *tools = nrl_node_find(r->body, "tools"), *tool_choice = nrl_node_find(r->body, "tool_choice");
     const nrl_node *parallel = nrl_node_find(r->body, "parallel_tool_calls");
-    const char *word = nrl_node_string(tool_choice, nrl_node_kind(tool_choice) == NRL_NODE_MAP ? "" : "auto");
+    const char *word = is_set(r, "tool_choice") ? nrl_node_string(tool_choice, "") : "auto";
     if (tools && nrl_node_kind(tools) != NRL_NODE_NULL && nrl_node_kind(tools) != NRL_NODE_LIST)
         return refuse(r, "tools", "a list");
     for (size_t i = 0; i < nrl_node_size(tools); i++) {
@@ -303,7 +317,7 @@ nrl_status request_read(const server *s, job *j, const char *body, size_t size, 
     NRL_TRY(j->is_chat ? read_messages(&r) : read_prompts(&r));
     j->n_choices = j->n_prompts * (size_t)j->options.n;
     const nrl_node *model = nrl_node_find(root, "model");
-    if (!model || !strcmp(nrl_node_string(model, ""), s->name)) return NRL_OK;
+    if (!is_set(&r, "model") || !strcmp(nrl_node_string(model, ""), s->name)) return NRL_OK;
     *param = "model";
     return nrl_fail(NRL_ERR_CONFIG, "the model '%.200s' does not exist, expected '%s'", nrl_node_string(model, ""),
                     s->name);

@@ -12,7 +12,10 @@
 #include <string.h>
 #include <time.h>
 
-enum { DELIVERY_SECONDS = 10 };
+enum {
+    DELIVERY_SECONDS = 10,
+    CLIENT_CLOSED = 499 /* the status of nginx for it */
+};
 
 typedef struct {
     server shared;
@@ -54,23 +57,44 @@ static void job_end(job *j)
     if (is_mine) job_free(j);
 }
 
+static void job_complete(job *j)
+{
+    pthread_mutex_lock(&j->server->lock);
+    reply_end(j);
+    pthread_mutex_unlock(&j->server->lock);
+    job_end(j);
+}
+
+/* Ends a job with an error, which is an event if the stream has begun. */
+static void job_refuse(job *j, unsigned status, const char *message)
+{
+    pthread_mutex_lock(&j->server->lock);
+    const bool has_begun = j->http_status;
+    if (has_begun)
+        buffer_puts(&j->out, "data: ");
+    else
+        j->http_status = status;
+    reply_error(&j->out, status, message, NULL, NULL);
+    if (has_begun) buffer_puts(&j->out, "\n");
+    pthread_mutex_unlock(&j->server->lock);
+    job_end(j);
+}
+
+/* A client that closed only its sending side looks as if it had gone, until something is sent. It reads why there is
+ * no answer. */
+static void job_leave(job *j)
+{
+    job_refuse(j, CLIENT_CLOSED,
+               "the client closed its side of the connection, expected it to stay open until the answer is complete");
+}
+
 /* is_request: the request itself is at fault if its values are. */
 static void job_fail(job *j, nrl_status st, bool is_request)
 {
     const unsigned status = is_request && (st == NRL_ERR_CONFIG || st == NRL_ERR_DATA) ? 400
                             : st == NRL_ERR_MEMORY || st == NRL_ERR_STOPPED            ? 503
                                                                                        : 500;
-    pthread_mutex_lock(&j->server->lock);
-    if (j->http_status) { /* the stream has begun: the error is an event */
-        buffer_puts(&j->out, "data: ");
-        reply_error(&j->out, status, nrl_error_text(), NULL, NULL);
-        buffer_puts(&j->out, "\n");
-    } else {
-        j->http_status = status;
-        reply_error(&j->out, status, nrl_error_text(), NULL, NULL);
-    }
-    pthread_mutex_unlock(&j->server->lock);
-    job_end(j);
+    job_refuse(j, status, nrl_error_text());
 }
 
 static void job_remove(service *s, job *j)
@@ -168,7 +192,7 @@ static bool wait_for_work(service *s, job **fresh)
     pthread_mutex_unlock(&shared->lock);
     for (job *next; gone; gone = next) {
         next = gone->next;
-        job_end(gone);
+        job_leave(gone);
     }
     return ends;
 }
@@ -197,14 +221,12 @@ static void end_jobs(service *s, nrl_status of_step)
         }
         *at = j->next;
         job_remove(s, j);
-        if (st != NRL_OK && j->n_left) {
+        if (st != NRL_OK && j->n_left)
             job_fail(j, st, false);
-            continue;
-        }
-        pthread_mutex_lock(&s->shared.lock);
-        if (!gone) reply_end(j);
-        pthread_mutex_unlock(&s->shared.lock);
-        job_end(j);
+        else if (gone)
+            job_leave(j);
+        else
+            job_complete(j);
     }
 }
 

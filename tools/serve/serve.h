@@ -69,6 +69,7 @@ typedef struct server {
     const char *name, *api_key; /* of the model; NULL = no key is needed */
     const char *allow_origin;   /* whose pages may send requests from a browser, or "*"; NULL = only the server's own */
     int64_t max_queue, max_tokens, max_body;
+    bool is_local; /* it listens on the loopback interface; set by http_open */
     nrl_inference *model;
     const nrl_open_tokenizer *tokenizer;
     tool_markers markers;
@@ -104,7 +105,8 @@ void http_stop_listening(http *h);
 void http_close(http *h);
 /* The connection of a job goes on; with server.lock. */
 void http_wake(job *j);
-/* Whether the client of a suspended connection has closed it; with server.lock. */
+/* Whether the client of a suspended connection has closed it, or its sending side, which looks the same; with
+ * server.lock. */
 bool http_is_gone(const job *j);
 void job_free(job *j);
 

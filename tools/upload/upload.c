@@ -19,7 +19,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { MAX_FILES = 4096, MAX_REGULAR = 64 << 20, SAMPLE_BYTES = 512, MAX_PARTS = 10000 };
+enum { MAX_FILES = 4096, MAX_DEPTH = 32, MAX_REGULAR = 64 << 20, SAMPLE_BYTES = 512, MAX_PARTS = 10000 };
 
 #define JSON "application/json"
 #define LFS_JSON "application/vnd.git-lfs+json"
@@ -35,7 +35,7 @@ typedef struct {
     arena *a;
     hub_client *client;
     const char *dir, *name, *branch, *message;
-    bool is_private;
+    bool is_private, is_model; /* is_model: the directory contains one */
     hub_subject about;
     upload_file *files;
     size_t n_files;
@@ -48,25 +48,48 @@ static int by_name(const void *x, const void *y)
     return strcmp(((const upload_file *)x)->name, ((const upload_file *)y)->name);
 }
 
-/* The files of the directory itself; hidden ones stay. */
-static nrl_status list_files(upload *u)
+static nrl_status add_file(upload *u, const char *name, const char *path, int64_t size)
 {
-    DIR *d = opendir(u->dir);
+    const size_t n = strlen(name);
+    if (u->n_files == MAX_FILES)
+        return nrl_fail(NRL_ERR_CONFIG, "%s: it contains more than %d files; expected the directory of a model", u->dir,
+                        (int)MAX_FILES);
+    u->is_model |= !strcmp(name, "config.json") || !strcmp(name, "adapter_config.json") ||
+                   (!strchr(name, '/') && n > 5 && !strcmp(name + n - 5, ".gguf"));
+    u->files[u->n_files++] = (upload_file){.name = name, .path = path, .size = size};
+    return NRL_OK;
+}
+
+/* The files of a folder and of those in it; hidden ones stay. `prefix` is its path in the repository, with a final
+ * slash. The limit to the depth ends links that lead back. */
+static nrl_status list_folder(upload *u, const char *folder, const char *prefix, int depth)
+{
+    nrl_status st = NRL_OK;
     struct stat s;
-    if (!d) return nrl_fail(NRL_ERR_CONFIG, "%s: %s; expected the directory of a model", u->dir, strerror(errno));
-    u->files = arena_alloc(u->a, MAX_FILES * sizeof *u->files);
-    bool is_model = false;
-    for (struct dirent *e; (e = readdir(d)) && u->n_files < MAX_FILES;) {
-        const char *path = arena_printf(u->a, "%s/%s", u->dir, e->d_name);
-        if (*e->d_name == '.' || stat(path, &s) || !S_ISREG(s.st_mode)) continue;
-        is_model |= !strcmp(e->d_name, "config.json") || !strcmp(e->d_name, "adapter_config.json");
-        size_t n = strlen(e->d_name);
-        is_model |= n > 5 && !strcmp(e->d_name + n - 5, ".gguf");
-        u->files[u->n_files++] =
-            (upload_file){.name = arena_strdup(u->a, e->d_name), .path = path, .size = (int64_t)s.st_size};
+    if (depth > MAX_DEPTH)
+        return nrl_fail(NRL_ERR_CONFIG, "%s: more than %d directories inside each other", folder, (int)MAX_DEPTH);
+    DIR *d = opendir(folder);
+    if (!d) return nrl_fail(NRL_ERR_CONFIG, "%s: %s; expected the directory of a model", folder, strerror(errno));
+    for (struct dirent *e; st == NRL_OK && (e = readdir(d));) {
+        if (*e->d_name == '.') continue;
+        const char *path = arena_printf(u->a, "%s/%s", folder, e->d_name);
+        const char *name = arena_printf(u->a, "%s%s", prefix, e->d_name);
+        if (stat(path, &s))
+            st = nrl_fail(NRL_ERR_IO, "%s: %s; expected a file, a directory or a link to one", path, strerror(errno));
+        else if (S_ISDIR(s.st_mode))
+            st = list_folder(u, path, arena_printf(u->a, "%s/", name), depth + 1);
+        else if (S_ISREG(s.st_mode))
+            st = add_file(u, name, path, (int64_t)s.st_size);
     }
     closedir(d);
-    if (!is_model)
+    return st;
+}
+
+static nrl_status list_files(upload *u)
+{
+    u->files = arena_alloc(u->a, MAX_FILES * sizeof *u->files);
+    NRL_TRY(list_folder(u, u->dir, "", 0));
+    if (!u->is_model)
         return nrl_fail(NRL_ERR_CONFIG,
                         "%s: it contains no model; expected config.json, adapter_config.json or a GGUF file", u->dir);
     qsort(u->files, u->n_files, sizeof *u->files, by_name);
@@ -103,18 +126,47 @@ static nrl_status post(upload *u, const char *path, const char *body, const char
 
 /* ---- steps ---- */
 
+/* Whether the server has this path. It may also answer 401 for a repository that does not exist; if the token is the
+ * reason, the request that creates the repository says so. */
+static nrl_status look_up(upload *u, const char *path, bool *found)
+{
+    nrl_node *answer;
+    nrl_status st = post(u, path, NULL, NULL, &answer);
+    const long code = hub_client_code(u->client);
+    *found = st == NRL_OK;
+    return code == 404 || code == 401 ? NRL_OK : st;
+}
+
+/* A request that creates something; it may exist by now. */
+static nrl_status make(upload *u, const char *path, const nrl_node *body)
+{
+    const char *url = arena_printf(u->a, "%s/%s", hub_client_endpoint(u->client), path);
+    nrl_status st = hub_client_post(u->client, &u->about, url, NULL, json_of(u, body), JSON);
+    return hub_client_code(u->client) == 409 ? NRL_OK : st;
+}
+
 static nrl_status make_repository(upload *u)
 {
-    nrl_node *answer, *body = node_new(u->a, NRL_NODE_MAP);
+    bool found;
+    NRL_TRY(look_up(u, arena_printf(u->a, "api/models/%s", u->name), &found));
+    if (found) return NRL_OK;
+    nrl_node *body = node_new(u->a, NRL_NODE_MAP);
     const char *slash = strchr(u->name, '/');
-    /* the answer to a request about an existing one */
-    const char *path = arena_printf(u->a, "api/models/%s", u->name);
-    if (post(u, arena_printf(u->a, "%s/revision/%s", path, u->branch), NULL, NULL, &answer) == NRL_OK) return NRL_OK;
     node_append_text(u->a, body, "name", slash + 1);
     node_append_text(u->a, body, "organization", arena_strndup(u->a, u->name, (size_t)(slash - u->name)));
     node_append_text(u->a, body, "type", "model");
     node_append(u->a, body, "private", node_bool(u->a, u->is_private));
-    return post(u, "api/repos/create", json_of(u, body), JSON, &answer);
+    return make(u, "api/repos/create", body);
+}
+
+/* A new branch begins with the files of `main`, which each repository has. */
+static nrl_status make_branch(upload *u)
+{
+    bool found;
+    if (!strcmp(u->branch, "main")) return NRL_OK;
+    NRL_TRY(look_up(u, arena_printf(u->a, "api/models/%s/revision/%s", u->name, u->branch), &found));
+    if (found) return NRL_OK;
+    return make(u, arena_printf(u->a, "api/models/%s/branch/%s", u->name, u->branch), node_new(u->a, NRL_NODE_MAP));
 }
 
 /* Asks which files go to large file storage. */
@@ -290,6 +342,7 @@ static nrl_status upload_verb(int argc, char **argv)
         st = list_files(&u);
     }
     if (st == NRL_OK) st = make_repository(&u);
+    if (st == NRL_OK) st = make_branch(&u);
     if (st == NRL_OK) st = choose_storage(&u);
     if (st == NRL_OK) st = send_all_large(&u);
     if (st == NRL_OK) st = commit(&u, &id);

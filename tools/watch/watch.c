@@ -40,7 +40,7 @@ static double pace(const report_run *r)
 const char *watch_state(arena *a, const report_run *r, double now)
 {
     const double total = watch_total(r), quiet = now - r->last_time, step = pace(r);
-    const report_series *end = report_find(r, "exported_step");
+    const report_series *end = report_find(r, "finished_step");
     if ((total > 0 && r->last_step >= total) || (end && end->n && end->points[end->n - 1].step >= r->last_step))
         return "finished";
     if (!(quiet > LOST_SECONDS) || (isfinite(step) && quiet < 20 * step)) return "running";

@@ -5,6 +5,7 @@
  */
 #include "watch.h"
 #include "cli/common/cli.h"
+#include "cli/common/http_host.h"
 #include <arpa/inet.h>
 #include <microhttpd.h>
 #include <netinet/in.h>
@@ -80,13 +81,6 @@ static enum MHD_Result answer(struct MHD_Connection *c, unsigned status, const c
     return done;
 }
 
-static bool names_loopback(struct MHD_Connection *c)
-{
-    const char *host = MHD_lookup_connection_value(c, MHD_HEADER_KIND, MHD_HTTP_HEADER_HOST);
-    size_t n = host ? strcspn(host, ":") : 0;
-    return host && ((n == 9 && !strncmp(host, "127.0.0.1", n)) || (n == 9 && !strncmp(host, "localhost", n)));
-}
-
 static enum MHD_Result handle(void *user, struct MHD_Connection *c, const char *path, const char *method,
                               const char *version, const char *body, size_t *size, void **own)
 {
@@ -97,7 +91,8 @@ static enum MHD_Result handle(void *user, struct MHD_Connection *c, const char *
     (void)body;
     (void)own;
     *size = 0;
-    if (strcmp(method, "GET") != 0 || !names_loopback(c)) {
+    const char *host = MHD_lookup_connection_value(c, MHD_HEADER_KIND, MHD_HTTP_HEADER_HOST);
+    if (strcmp(method, "GET") != 0 || !http_host_is_loopback(host)) {
         buffer_puts(&b, "only GET, at 127.0.0.1 or localhost\n");
         return answer(c, MHD_HTTP_FORBIDDEN, "text/plain", &b);
     }

@@ -77,7 +77,7 @@ static nrl_status save_saved_adapters(session *se, const char *from, const char 
 
 static nrl_status save_saved_weights(session *se, const char *from, const char *dir, const save_options *o)
 {
-    const model_origin origin = {.checkpoint = from, .formats = &se->formats};
+    const model_origin origin = {.checkpoint = from, .formats = &se->formats, .signer = se->public_key};
     origin_reader *reader;
     if (se->model->adapters) return save_saved_adapters(se, from, dir, o);
     if (o->discard) return NRL_OK; /* rank 0 reads alone */
@@ -159,6 +159,7 @@ nrl_status export_to(session *se, const char *from, const char *dir, const char 
                       .files = se->tokenizer ? se->tokenizer->info.files : NULL,
                       .discard = !session_is_rank0(se),
                       .overwrite = claims_has_path(&se->claims, dir),
+                      .formats = &se->formats,
                       .inputs = &se->claims.inputs};
     format_scope formats = se->formats;
     formats.name = se->config.checkpoint.export_format;

@@ -64,8 +64,10 @@ dataset_options session_dataset_options(session *se, const nrl_node *source, dou
                              .pairs = se->algorithm->example_kind == 1,
                              .labels = se->algorithm->example_kind == 2,
                              .kl_pairs = se->algorithm->example_kind == 2 && work_needs(se->algorithm, "kl_pairs"),
-                             /* the noise of NEFTune depends on the length of the whole sequence, which differs */
-                             .prefix_sharing = d->prefix_sharing && !(se->config.train.neftune_alpha > 0),
+                             /* the noise of NEFTune depends on the length of the whole sequence, which differs;
+                                terms such as the balance of routers are means over all tokens */
+                             .prefix_sharing =
+                                 d->prefix_sharing && !(se->config.train.neftune_alpha > 0) && !se->model->n_terms,
                              .columns = d->columns,
                              .extra = d->extra,
                              .workers = d->workers,

@@ -228,6 +228,7 @@ nrl_status session_inspect_reference(session *se)
 nrl_status session_open_reference(session *se)
 {
     const char *own = se->reference_options.reference_model;
+    const config_train *t = &se->config.train;
     if (!reference_is_needed(se->algorithm)) return NRL_OK;
     reference_setup setup = {.options = &se->reference_options,
                              .ctx = se->ctx,
@@ -238,6 +239,8 @@ nrl_status session_open_reference(session *se)
                              .table = &se->model->table,
                              .config = se->model->config,
                              .max_length = se->config.data.max_length,
+                             .rounding = arena_printf(&se->memory, "%s %d %d %d", nrl_dtype_name(session_compute(se)),
+                                                      (int)t->precision, (int)t->fp8_scaling.recipe, (int)t->logits),
                              .compute = session_compute(se),
                              .origin = se->origin,
                              .cache_dir = session_cache_folder(se),

@@ -48,8 +48,8 @@ static nrl_status may_make(const char *key, const char *folder)
 
 /* ---- what a run reads ---- */
 
-/* Refuses an output directory in which files of this run would become data of the next one. */
-static nrl_status check_apart(const char *name, const char *path, const char *absolute_out)
+/* Refuses a directory in which files of this run would become data of the next one. */
+static nrl_status check_apart(const char *key, const char *name, const char *path, const char *absolute_out)
 {
     struct stat st;
     char *folder = !stat(path, &st) && S_ISDIR(st.st_mode) ? realpath(path, NULL) : NULL;
@@ -59,9 +59,9 @@ static nrl_status check_apart(const char *name, const char *path, const char *ab
     nrl_status status = NRL_OK;
     if (n && !strncmp(out, folder, n) && (out[n] == '/' || !out[n]))
         status = nrl_fail(NRL_ERR_CONFIG,
-                          "out: '%s' is inside '%s', which %s reads as a whole\n"
-                          "hint: choose another out, or select the files with a pattern",
-                          out, path, name);
+                          "%s: '%s' is inside '%s', which %s reads as a whole\n"
+                          "hint: choose another %s, or select the files with a pattern",
+                          key, out, path, name, key);
     free(folder);
     free(home);
     return status;
@@ -72,7 +72,9 @@ static nrl_status add_source(session *se, const char *name, const nrl_node *sour
     for (size_t i = 0; i < nrl_node_size(sources); i++) {
         const char *path = nrl_node_string(nrl_node_find(nrl_node_at(sources, i), "path"), NULL);
         paths files = {0};
-        if (path) NRL_TRY(check_apart(name, path, paths_absolute(&se->memory, se->config.out)));
+        const char *cache = se->config.data.cache;
+        if (path) NRL_TRY(check_apart("out", name, path, paths_absolute(&se->memory, se->config.out)));
+        if (path && *cache) NRL_TRY(check_apart("data.cache", name, path, paths_absolute(&se->memory, cache)));
         if (path && paths_expand(path, &files) == NRL_OK)
             for (size_t k = 0; k < files.n; k++)
                 inputs_add(&se->claims.inputs, name, files.items[k]);

@@ -106,11 +106,11 @@ static void fill_algorithm(session *se)
         at = nrl_node_find(given, reference_rows[i].name);
     if (at && !work_needs(se->algorithm, "ref_logps"))
         problems_add(se->problems, at, "algorithm.%s: this loss has no reference model", at->key);
-    else if (se->reference_options.reference == REFERENCE_CACHED && se->algorithm->rollout)
+    else if (se->reference_options.reference != REFERENCE_ONLINE && se->algorithm->rollout && at)
         problems_add(se->problems, nrl_node_find(given, "reference"),
-                     "algorithm.reference: cached is not supported by algorithm '%s', which generates completions; "
+                     "algorithm.reference: %s is not supported by algorithm '%s', which generates completions; "
                      "expected online",
-                     name);
+                     nrl_node_string(nrl_node_find(given, "reference"), ""), name);
     else if (se->reference_options.reference == REFERENCE_CACHED && se->config.data.streaming)
         problems_add(se->problems, nrl_node_find(given, "reference"),
                      "algorithm.reference: cached needs all rows before the first step, but data.streaming reads "

@@ -35,14 +35,18 @@ nrl_status hooks_check_call(const hooks *h, const char *call)
     static const char *const places[] = {[INSIDE_LOSS] = "a loss",
                                          [INSIDE_STEP_HOOK] = "a step hook",
                                          [INSIDE_EVAL_HOOK] = "an eval hook",
+                                         [INSIDE_SAMPLES_HOOK] = "a samples hook",
                                          [INSIDE_SAVE_HOOK] = "a save hook"};
     bool steps = !strcmp(call, RUN_CALL_STEP) || !strcmp(call, RUN_CALL_FINISH);
     bool saves = !strcmp(call, RUN_CALL_SAVE) && h->inside == INSIDE_SAVE_HOOK;
-    if (h->inside == INSIDE_NOTHING || (h->inside != INSIDE_LOSS && !steps && !saves)) return NRL_OK;
+    bool evaluates = !strcmp(call, RUN_CALL_EVALUATE) && h->inside == INSIDE_SAMPLES_HOOK;
+    if (h->inside == INSIDE_NOTHING || (h->inside != INSIDE_LOSS && !steps && !saves && !evaluates)) return NRL_OK;
     return nrl_fail(NRL_ERR_CONFIG, "cannot %s from %s: %s\nhint: %s", call, places[h->inside],
                     h->inside == INSIDE_LOSS ? "its step or evaluation has not finished"
                     : saves                  ? "a save is not over"
+                    : evaluates              ? "its evaluation is not over"
                                              : "a step is not over",
                     h->inside == INSIDE_LOSS ? "only hooks, and the script between two steps, can do that"
+                    : evaluates              ? "an eval hook, or the script between two steps, can do that"
                                              : "only the script can do that, between two steps");
 }

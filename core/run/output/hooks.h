@@ -12,6 +12,7 @@ typedef enum {
     INSIDE_LOSS, /* weight, loss, step_end: in the middle of a step or an evaluation */
     INSIDE_STEP_HOOK,
     INSIDE_EVAL_HOOK,
+    INSIDE_SAMPLES_HOOK, /* of an evaluation, whose values are not complete */
     INSIDE_SAVE_HOOK
 } run_inside;
 
@@ -33,6 +34,7 @@ void hooks_emit_text(void *user, const nrl_run_event *event);
 #define RUN_CALL_STEP "take a step"
 #define RUN_CALL_FINISH "finish"
 #define RUN_CALL_SAVE "save"
+#define RUN_CALL_EVALUATE "evaluate"
 /* NRL_ERR_CONFIG if the call cannot be made from h->inside; `call` completes "cannot ...". */
 nrl_status hooks_check_call(const hooks *h, const char *call);
 

@@ -171,7 +171,7 @@ static nrl_status load_adapters(const state_parts *s, checkpoint *c)
 
 nrl_status state_restore_weights(const state_parts *s, checkpoint *c)
 {
-    const model_origin from = {.checkpoint = checkpoint_dir(c), .formats = s->formats};
+    const model_origin from = {.checkpoint = checkpoint_dir(c), .formats = s->formats, .signer = checkpoint_signer(c)};
     trainer *tr = s->trainer;
     const work *w = tr->parts.work;
     NRL_TRY(check_kind(s, c));

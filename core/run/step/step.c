@@ -254,7 +254,6 @@ static nrl_status step_compute(trainer *tr, one_step *of)
         double weight = weights[NRL_MAX_TERMS + i];
         t->scale = weight > 0 ? t->coefficient * tr->loss_scale.scale / (weight * t->n_values) : 0;
     }
-    NRL_TRY(fp8_scaling_begin(&tr->fp8, w->ctx));
     w->random = random_key(tr);
     metrics_begin(of->metrics);
     gradients_forget(&w->gradients);

@@ -2,23 +2,11 @@
  * metrics.c - reduces the metrics of plugins over a step or an evaluation, as their rows say.
  */
 #include "run/walk/metrics.h"
+#include "base/record_names.h"
 #include "plugin/kinds.h"
 #include <math.h>
 #include <pthread.h>
 #include <string.h>
-
-/* The names of records that are not metrics. Those of evaluations begin with `eval_` and cannot collide with these. */
-/* clang-format off */
-static const char *const own_names[] = {
-    "step", "time", "loss", "grad_norm", "lr", "epoch", "tokens", "tokens_per_s", "mfu", "mem_bytes",
-    "mem_total_bytes", "data_fraction", "comm_fraction", "comm_bytes", "comm_messages", "loss_scale", "overflows",
-    "save_s", "save_stall_s", "save_snapshot_s", "step_s", "data_s", "comm_s", "samples_per_s", "grad_norm_mean", "cpu_percent",
-    "host_mem_bytes", "host_mem_percent", "device_mem_bytes", "device_mem_reserved_bytes", "device_mem_peak_bytes",
-    "device_percent", "tensor_mem_bytes", "heap_mem_bytes", "update_norm", "param_norm", "rank_work_s_min",
-    "rank_work_s_mean", "rank_work_s_max", "rank_wait_s_min", "rank_wait_s_mean", "rank_wait_s_max", "eval_loss",
-    "eval_tokens", "eval_seconds", "exported_step"};
-/* clang-format on */
-enum { N_OWN = sizeof own_names / sizeof *own_names };
 
 nrl_status metrics_declare(metric_rows *rows, const nrl_plugin *of, const nrl_metric *m, nrl_status mistake, arena *a)
 {
@@ -34,11 +22,11 @@ nrl_status metrics_declare(metric_rows *rows, const nrl_plugin *of, const nrl_me
     metric_row *list = arena_alloc(a, (rows->n + n + 1) * sizeof *list);
     if (rows->n) memcpy(list, rows->list, rows->n * sizeof *list);
     for (uint32_t i = 0; i < n; i++) {
-        for (size_t k = 0; k < N_OWN; k++)
-            if (!strcmp(own_names[k], m[i].name))
+        for (size_t k = 0; k < RECORD_N_NAMES; k++)
+            if (!strcmp(record_names[k], m[i].name))
                 return nrl_fail(mistake,
                                 "%s '%s': metric '%s' has the name of the run's own metric '%s'; expected another name",
-                                kind, name, m[i].name, own_names[k]);
+                                kind, name, m[i].name, record_names[k]);
         for (uint32_t k = 0; k < rows->n + i; k++)
             if (!strcmp(list[k].row->name, m[i].name))
                 return nrl_fail(mistake, "%s '%s': metric '%s' is declared twice%s", kind, name, m[i].name,
@@ -54,14 +42,15 @@ nrl_status metrics_declare(metric_rows *rows, const nrl_plugin *of, const nrl_me
 }
 
 static pthread_mutex_t reporting = PTHREAD_MUTEX_INITIALIZER;
-static metric_set *listening; /* the newest first */
+static metric_set *listening;                   /* the newest first */
+static _Thread_local const metric_set *current; /* of several runs that are open; may be closed */
 static _Atomic int32_t reported_shard;
 
 bool metrics_has(const metric_rows *rows, const char *name)
 {
     bool has = false;
-    for (size_t k = 0; k < N_OWN; k++)
-        has |= !strcmp(own_names[k], name);
+    for (size_t k = 0; k < RECORD_N_NAMES; k++)
+        has |= !strcmp(record_names[k], name);
     for (uint32_t k = 0; k < rows->n; k++)
         has |= !strcmp(rows->list[k].row->name, name);
     return has;
@@ -81,6 +70,13 @@ void metrics_listen(metric_set *m)
     m->older = listening;
     listening = m;
     pthread_mutex_unlock(&reporting);
+    m->before = current;
+    current = m;
+}
+
+void metrics_use(const metric_set *m)
+{
+    current = m;
 }
 
 void metrics_close(metric_set *m)
@@ -91,6 +87,7 @@ void metrics_close(metric_set *m)
         at = &(*at)->older;
     if (*at) *at = m->older;
     pthread_mutex_unlock(&reporting);
+    if (current == m) current = m->before;
 }
 
 void metrics_begin(metric_set *m)
@@ -126,6 +123,9 @@ nrl_status nrl_metric_report_f64(const nrl_metric *row, double value, double wei
 {
     pthread_mutex_lock(&reporting);
     metric_set *m = listening;
+    while (m && m != current)
+        m = m->older;
+    if (!m || row_index(m, row) == m->rows->n) m = listening;
     while (m && row_index(m, row) == m->rows->n)
         m = m->older;
     const int32_t shard = reported_shard;
@@ -184,16 +184,20 @@ static double metric_value(const metric_set *m, uint32_t i)
     }
 }
 
-/* Whether the step has the metric: it was reported, or, for a difference, both of its metrics were. */
+/* Whether the step has the metric: it was reported, with some weight if it is a mean, or, for a difference, both of its
+ * metrics were. */
 static bool metric_is_known(const metric_set *m, uint32_t i)
 {
-    if (m->rows->list[i].row->reduce != NRL_REDUCE_DIFFERENCE) return m->list[i].any;
+    const uint32_t reduce = m->rows->list[i].row->reduce;
+    const bool has_weight = reduce != NRL_REDUCE_MEAN || m->list[i].weight != 0;
+    if (reduce != NRL_REDUCE_DIFFERENCE) return m->list[i].any && has_weight;
     return i >= 2 && metric_is_known(m, i - 2) && metric_is_known(m, i - 1);
 }
 
 void values_open(value_list *v, size_t n_values, arena *a)
 {
-    *v = (value_list){.list = arena_alloc(a, (n_values + N_OWN) * sizeof *v->list), .room = n_values + N_OWN};
+    *v = (value_list){.list = arena_alloc(a, (n_values + RECORD_N_NAMES) * sizeof *v->list),
+                      .room = n_values + RECORD_N_NAMES};
 }
 
 void values_add(value_list *v, const char *name, const char *unit, double value)

@@ -38,9 +38,10 @@ typedef struct {
 typedef struct metric_set metric_set;
 struct metric_set {
     const metric_rows *rows;
-    metric_sum *list, *next; /* [n_shards, rows->n] of the step, and of the next one */
-    int32_t n_shards, shard; /* of this rank; the current one */
-    metric_set *older;       /* of those that receive nrl_metric_report_f64 */
+    metric_sum *list, *next;  /* [n_shards, rows->n] of the step, and of the next one */
+    int32_t n_shards, shard;  /* of this rank; the current one */
+    metric_set *older;        /* of those that receive nrl_metric_report_f64 */
+    const metric_set *before; /* what metrics_listen has replaced in this thread */
 };
 
 /* Adds rows of a plugin, NULL-ended, in `a`. A name that records already have, or that occurs twice, is the error
@@ -49,8 +50,10 @@ nrl_status metrics_declare(metric_rows *rows, const nrl_plugin *of, const nrl_me
 /* Whether records have a value of this name: the core's, or a metric of these rows. */
 bool metrics_has(const metric_rows *rows, const char *name);
 void metrics_open(metric_set *m, const metric_rows *rows, int32_t n_shards, arena *a);
-/* Directs values of nrl_metric_report_f64 to this set, until metrics_close. */
+/* Directs values of nrl_metric_report_f64 to this set, until metrics_close: those of this thread, and those of others
+ * that no set of their own thread takes. */
 void metrics_listen(metric_set *m);
+void metrics_use(const metric_set *m); /* this thread calls the run of this set, which listens, from now on */
 void metrics_close(metric_set *m);
 /* Begins a step with the values that have come since the last one's metrics_collect. */
 void metrics_begin(metric_set *m);

@@ -53,6 +53,8 @@ static nrl_status open_weights(reference *r)
 {
     const reference_setup *s = &r->setup;
     NRL_TRY(model_create(s->table, s->config, &r->model));
+    if (r->model->drops_head && !s->policy->drops_head)
+        return nrl_fail(NRL_ERR_CONFIG, "it has a score head instead of an output layer; expected a language model");
     /* Checks that log-probs of the two models can be compared, and that the second model was trained with such
      * positions. */
     const nrl_model_info *own = &r->model->info, *policy = &r->setup.policy->info;
@@ -163,7 +165,7 @@ static nrl_status open_caches(reference *r, const dataset *const *sets, size_t n
         const reference_cache_setup c = {.folder = s->cache_dir,
                                          .weights_key = key,
                                          .config = s->config,
-                                         .dtype = s->compute,
+                                         .rounding = s->rounding,
                                          .data = sets[i],
                                          .prompt_targets = s->prompt_targets,
                                          .micro_batch_tokens = s->micro_batch_tokens,

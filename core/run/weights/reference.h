@@ -47,6 +47,7 @@ typedef struct {
     const nrl_model *table;          /* the reference's architecture */
     const nrl_node *config;          /* its config.json */
     int64_t max_length;              /* tokens that a segment may have */
+    const char *rounding;            /* as reference_cache_setup */
     nrl_dtype compute;
     model_origin origin;   /* of the reference's weights */
     work *shared;          /* the policy's: the reference is it with adapters off; NULL: weights of its own */

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <xxhash.h>
 
-enum { CACHE_VERSION = 2 };
+enum { CACHE_VERSION = 3 };
 static const char magic[8] = "nrl-ref";
 
 struct reference_cache {
@@ -23,7 +23,7 @@ static void make_path(const reference_cache_setup *s, char *path, size_t room)
     free(config);
     if (s->shards.fixed) snprintf(shards, sizeof shards, " %d", s->shards.n * mesh_n_batches(s->mesh));
     int n = snprintf(text, sizeof text, "%d %s %s %s %d%s", CACHE_VERSION, dataset_info(s->data)->hash, s->weights_key,
-                     nrl_dtype_name(s->dtype), s->prompt_targets, shards);
+                     s->rounding, s->prompt_targets, shards);
     snprintf(path, room, "%s/ref-%016llx.bin", s->folder,
              (unsigned long long)XXH3_64bits_withSeed(text, (size_t)n, seed));
 }

@@ -2,7 +2,7 @@
  * reference_cache.h - reference log-probs of a whole data set in one memory-mapped file.
  *
  * The file's name is a hash of everything the numbers depend on: data, tokenizer, template and limits
- * (the data set's own hash), the weights, their config.json, the compute dtype and which rows are scored. Inside
+ * (the data set's own hash), the weights, their config.json, the rounding and which rows are scored. Inside
  * (lib/base/float_rows.h): a row for each example, one f32 a target position, side after side.
  */
 #ifndef RUN_REFERENCE_CACHE_H
@@ -13,7 +13,7 @@
 typedef struct {
     const char *folder, *weights_key;
     const nrl_node *config; /* config.json of the weights */
-    nrl_dtype dtype;
+    const char *rounding;   /* dtypes and settings that round values */
     const dataset *data;
     bool prompt_targets;
     int64_t micro_batch_tokens;

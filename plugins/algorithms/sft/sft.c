@@ -81,7 +81,7 @@ static nrl_status sft_loss(void *self, nrl_ctx *ctx, const nrl_batch *batch, nrl
     const sft_options *o = self;
     nrl_exprs e = {ctx, NRL_OK};
     nrl_expr score = e_column(&e, batch, "logps"), weights = row_weights(&e, o, batch); /* [P] f32 each */
-    if (o->loss == SFT_DFT) weights = e_mul(weights, e_exp(e_detach(score)));
+    if (o->loss == SFT_DFT) score = e_mul(score, e_exp(e_detach(score)));
     if (o->label_smoothing > 0) score = smooth(score, batch, o->label_smoothing);
     if (o->z_loss > 0) score = e_add(score, e_affine(e_square(e_column(&e, batch, "lse")), -o->z_loss, 0));
     return e_store(e_neg(e_sum(e_mul(score, weights))), &sums[0]);

@@ -332,8 +332,9 @@ static double number_of(const void *data, uint32_t dtype, int64_t i)
     return h & 0x8000 ? -size : size;
 }
 
-/* The norm of the difference of two matrices, relative to that of b; not a number if one of them has any. */
-static double difference(const nrl_mat *m, const void *a, const void *b)
+/* The norm of the difference of two matrices, relative to that of b; not a number if one of them has any. *is_finite
+ * becomes false if b has a number that is not finite. */
+static double difference(const nrl_mat *m, const void *a, const void *b, bool *is_finite)
 {
     double sum = 0, all = 0;
     for (int64_t r = 0; r < m->rows; r++)
@@ -342,6 +343,7 @@ static double difference(const nrl_mat *m, const void *a, const void *b)
             sum += (x - y) * (x - y);
             all += y * y;
         }
+    *is_finite &= isfinite(all) != 0;
     return sum > 0 ? sqrt(sum / all) : sum;
 }
 
@@ -357,13 +359,19 @@ nrl_status cuda_dnn_judge(cuda *self, void *stream, const nrl_mat *results, int 
     dnn_entry *entry = e ? e->trial.entry : NULL;
     nrl_status st = NRL_OK;
     double worst = 0;
+    bool is_finite = true;
     if (!entry) return NRL_OK;
     for (int i = 0; i < n && !st; i++) {
         void *own = NULL;
         st = fetch(self, stream, &results[i], &own);
-        const double d = st ? 0 : difference(&results[i], e->trial.results[i], own);
+        const double d = st ? 0 : difference(&results[i], e->trial.results[i], own, &is_finite);
         if (!isnan(worst) && !(d <= worst)) worst = d;
         free(own);
+    }
+    /* An overflow of fp16 judges nothing: the own results stay, and the next call tries again. */
+    if (!st && !is_finite) {
+        end_trial(e);
+        return NRL_OK;
     }
     entry->is_tried = !st;
     if (worst <= most_difference)

@@ -144,7 +144,10 @@ static bool txt_unit_size(const txt_dataset *d, size_t at, size_t left, bool end
         break;
     }
     for (size_t i = 0; i < left; i += step) {
-        if (!txt_line(text + i, left - i, end, &line, &step)) return false;
+        if (!txt_line(text + i, left - i, end, &line, &step)) {
+            *size = left;
+            return false;
+        }
         bool blank = txt_is_blank(text + i, line);
         if (!blank) *size = i + line;
         if (!blank) continue;

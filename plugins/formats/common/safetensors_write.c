@@ -8,11 +8,13 @@
 #include "base/convert.h"
 #include "base/json.h"
 #include "safetensors.h"
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { ALIGN = 8, LENGTH_BYTES = 8 };
+static const float F16_LIMIT = 65520; /* rounds to infinity */
 
 const nrl_format_tensor *safetensors_tensor(const safetensors_writer *w, int64_t i)
 {
@@ -120,6 +122,11 @@ nrl_status safetensors_write(safetensors_writer *w, int64_t i, int64_t n, const 
 {
     NRL_TRY(advance(w, w->file_of[i]));
     if (w->what.dtype == NRL_DTYPE_F32) return output_file_write(&w->file, values, (size_t)n * sizeof *values);
+    for (int64_t k = 0; k < n && w->what.dtype == NRL_DTYPE_F16; k++)
+        if (isfinite(values[k]) && fabsf(values[k]) >= F16_LIMIT)
+            return nrl_fail(NRL_ERR_CONFIG,
+                            "tensor '%s' has the value %g, which is too large for f16; expected bf16 or f32",
+                            safetensors_tensor(w, i)->name, values[k]);
     size_t bytes = (size_t)n * nrl_dtype_size((nrl_dtype)w->what.dtype);
     if (w->raw_bytes < bytes) w->raw = mem_realloc(w->raw, w->raw_bytes = bytes);
     convert_from_f32((nrl_dtype)w->what.dtype, values, n, w->raw);

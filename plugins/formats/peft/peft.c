@@ -43,6 +43,7 @@ static const char *const harmless[] = {"r",
                                        "lora_alpha",
                                        "lora_dropout",
                                        "use_rslora",
+                                       "eva_config", /* how the first values of A were computed */
                                        "use_dora",
                                        "alpha_pattern",
                                        "rank_pattern",

@@ -195,7 +195,6 @@ static nrl_status run_text(script_host *h, char *text, size_t size)
     h->failure = st;
     lua_close(L); /* closes open runs */
     nrl_session_end(h->ranks, st != NRL_OK);
-    script_close_losses(h);
     arena_free(&h->memory);
     return st;
 }

@@ -136,6 +136,4 @@ void script_open_losses(lua_State *L);    /* loss.c: nrl.loss, nrl.gradcheck */
 int script_region(lua_State *L);          /* region.c: nrl.region */
 int script_open_module(lua_State *L);     /* module.c: require "nrl" */
 
-void script_close_losses(script_host *h); /* after the last run */
-
 #endif

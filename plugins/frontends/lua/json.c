@@ -67,36 +67,55 @@ static int write_failed(lua_State *L, const char *path)
     return script_raise(L, nrl_fail(is_full ? NRL_ERR_FULL : NRL_ERR_IO, "cannot write %s: %s", path, strerror(errno)));
 }
 
-static bool write_row(lua_State *L, FILE *f, int row, const char *name)
+/* The number of rows of the list at idx. */
+static lua_Integer count_rows(lua_State *L, int idx)
 {
-    arena *a = script_arena(L);
-    char *text = json_write(script_to_node(L, row, a, name), 0);
-    bool ok = fputs(text, f) >= 0 && putc('\n', f) != EOF;
-    free(text);
-    arena_free(a);
-    lua_pop(L, 1);
-    return ok;
+    const lua_Integer n = (lua_Integer)lua_rawlen(L, idx);
+    for (lua_pushnil(L); lua_next(L, idx); lua_pop(L, 1)) {
+        const lua_Integer key = lua_isinteger(L, -2) ? lua_tointeger(L, -2) : 0;
+        if (key < 1 || key > n)
+            script_fail(L, "nrl.write_jsonl: expected a list of rows without gaps, found a table with the field '%s'",
+                        luaL_tolstring(L, -2, NULL));
+    }
+    return n;
 }
 
-/* nrl.write_jsonl(path, rows): one row per line; creates the folders of the path. */
+/* Row i of the table at index 2, as text in `a`. */
+static const char *row_text(lua_State *L, arena *a, lua_Integer i)
+{
+    char name[32];
+    snprintf(name, sizeof name, "row %lld", (long long)i);
+    lua_rawgeti(L, 2, i);
+    const int row = lua_gettop(L);
+    arena *own = script_arena(L);
+    char *text = json_write(script_to_node(L, row, own, name), 0);
+    const char *kept = arena_strdup(a, text);
+    free(text);
+    arena_free(own);
+    lua_pop(L, 2);
+    return kept;
+}
+
+/* nrl.write_jsonl(path, rows): one row per line; creates the folders of the path. The file is not touched before all
+ * rows are known to be writable. */
 static int write_jsonl(lua_State *L)
 {
     const char *path = luaL_checkstring(L, 1);
     luaL_checktype(L, 2, LUA_TTABLE);
+    const lua_Integer n = count_rows(L, 2);
+    arena *a = script_arena(L);
+    const char **texts = arena_alloc(a, ((size_t)n + 1) * sizeof *texts);
+    for (lua_Integer i = 0; i < n; i++)
+        texts[i] = row_text(L, a, i + 1);
     nrl_status st = folder_make_parents(path);
     if (st != NRL_OK) return script_raise(L, st);
     luaL_Stream *s = push_file(L, path, "wb");
-    lua_Integer n = (lua_Integer)lua_rawlen(L, 2);
-    for (lua_Integer i = 1; i <= n; i++) {
-        char name[32];
-        snprintf(name, sizeof name, "row %lld", (long long)i);
-        lua_rawgeti(L, 2, i);
-        if (!write_row(L, s->f, lua_gettop(L), name)) return write_failed(L, path);
-        lua_pop(L, 1);
-    }
+    for (lua_Integer i = 0; i < n; i++)
+        if (fputs(texts[i], s->f) < 0 || putc('\n', s->f) == EOF) return write_failed(L, path);
     FILE *f = s->f;
     s->f = NULL;
     if (fclose(f)) return write_failed(L, path);
+    arena_free(a);
     return 0;
 }
 

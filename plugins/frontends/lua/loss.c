@@ -29,24 +29,12 @@ static bool is_in(const char *word, const char *const *words, suggestion *near)
     return false;
 }
 
-static size_t length(const char *const *words)
-{
-    size_t n = 0;
-    while (words && words[n])
-        n++;
-    return n;
-}
-
-/* Columns are passed to the core; counts are always available; "pairs" sets the kind of example. The needs
- * of the base come first. */
+/* Columns are passed to the core; counts are always available; "pairs" sets the kind of example. */
 static void read_needs(lua_State *L, script_loss *l)
 {
-    const char *const *below = loss_base_needs(l);
-    size_t n, kept = length(below);
+    size_t n, kept = 0;
     const char **words = script_texts(L, 1, "nrl.loss", "needs", &n);
-    const char **list = arena_alloc(&l->host->memory, (kept + n + 1) * sizeof *list);
-    for (size_t i = 0; i < kept; i++)
-        list[i] = below[i];
+    const char **list = arena_alloc(&l->host->memory, (n + 1) * sizeof *list);
     for (size_t i = 0; i < n; i++) {
         suggestion near = {.word = words[i]};
         if (is_in(words[i], columns, &near)) {
@@ -90,25 +78,17 @@ static void read_metric(lua_State *L, const nrl_node *node, nrl_metric *row)
 /* metrics = {["rewards/chosen"] = "mean"}, sorted by name so that every rank has the same rows. */
 static void read_metrics(lua_State *L, script_loss *l)
 {
-    const nrl_metric *below = l->base ? l->base->metrics : NULL;
-    if (below && l->base->instance_metrics) below = l->base->instance_metrics(l->base_self);
-    size_t n_below = 0;
-    l->table.metrics = below;
     if (lua_getfield(L, 1, "metrics") == LUA_TNIL) return;
-    while (below && below[n_below].name)
-        n_below++;
     arena *a = script_arena(L);
     const nrl_node *map = script_to_node(L, -2, a, "nrl.loss: metrics");
     size_t n = nrl_node_size(map);
     if (nrl_node_kind(map) != NRL_NODE_MAP) script_fail(L, "nrl.loss: metrics: expected {name = \"mean\"}");
-    nrl_metric *all = arena_alloc(&l->host->memory, (n_below + n + 1) * sizeof *all);
-    nrl_metric *rows = all + n_below; /* the base numbers its own metrics from 0 */
-    if (n_below) memcpy(all, below, n_below * sizeof *all);
+    nrl_metric *rows = arena_alloc(&l->host->memory, (n + 1) * sizeof *rows);
     for (size_t i = 0; i < n; i++) {
         rows[i] = (nrl_metric){.name = arena_strdup(&l->host->memory, nrl_node_key(map, i)), .unit = "1"};
         read_metric(L, nrl_node_at(map, i), &rows[i]);
     }
-    l->table.metrics = all;
+    l->table.metrics = rows;
 }
 
 uint32_t loss_metric(lua_State *L, const char *name, uint32_t *reduce)
@@ -132,39 +112,23 @@ static void check_function(lua_State *L, const char *name, bool required)
     lua_pop(L, 1);
 }
 
-/* What the base adds to the table. The terms of the base come first. */
-static void take_base(lua_State *L, script_loss *l, int64_t terms)
+static void read_terms(lua_State *L, script_loss *l)
 {
-    const nrl_algorithm *base = l->base;
-    if (!base) return;
-    if (terms < base->n_terms)
-        script_fail(L, "nrl.loss: terms: got %lld, but its base has %u", (long long)terms, base->n_terms);
-    if (l->table.tokenwise && (!base->tokenwise || (base->couples && base->couples(l->base_self))))
-        script_fail(L, "nrl.loss: tokenwise: the base %s needs whole batches", base->plugin.name);
-    l->table.example_kind = base->example_kind;
-    l->table.best = base->best;
-    if (base->state) l->table.state = loss_state;
-    if (base->group) l->table.group = loss_group;
-    if (base->step_end) l->table.step_end = loss_step_end;
-    if (base->model) l->table.model = loss_model;
-    if (base->model) l->table.bind = loss_bind;
-    if (base->open) l->table.open = loss_open;
-    if (base->rollout) l->table.rollout = loss_rollout;
-    if (base->updates) l->table.updates = loss_updates;
-    l->table.rollout_columns = base->rollout_columns;
+    const int64_t terms = script_int(L, 1, "nrl.loss", "terms", 1);
+    if (terms < 1 || terms > NRL_MAX_TERMS) script_fail(L, "nrl.loss: terms: expected 1 to %d", NRL_MAX_TERMS);
+    const bool is_given = lua_getfield(L, 1, "terms") != LUA_TNIL;
+    l->table.n_terms = is_given || !l->base_config ? (uint32_t)terms : 0;
 }
 
 static void read_definition(lua_State *L, script_loss *l)
 {
-    loss_base_open(L, l);
-    int64_t terms = script_int(L, 1, "nrl.loss", "terms", l->base ? l->base->n_terms : 1);
+    if (lua_getfield(L, 1, "base") != LUA_TNIL)
+        l->base_config = script_to_node(L, -1, &l->host->memory, "nrl.loss: base");
     check_function(L, "weight", true);
     check_function(L, "loss", true);
     check_function(L, "step_end", false);
-    if (terms < 1 || terms > NRL_MAX_TERMS) script_fail(L, "nrl.loss: terms: expected 1 to %d", NRL_MAX_TERMS);
-    l->table.n_terms = (uint32_t)terms;
+    read_terms(L, l);
     l->table.tokenwise = script_bool(L, 1, "nrl.loss", "tokenwise", false);
-    take_base(L, l, terms);
     read_needs(L, l);
     read_metrics(L, l);
     if (lua_getfield(L, 1, "step_end") != LUA_TNIL) l->table.step_end = loss_step_end;
@@ -179,17 +143,14 @@ script_loss *script_find_loss(script_host *h, const char *name)
     return l;
 }
 
-nrl_status script_loss_create(script_host *h, const char *name, script_loss **out)
+nrl_status script_loss_create(script_host *h, const char *name, const nrl_node *plugins, script_loss **out)
 {
     const script_loss *definition = script_find_loss(h, name);
     *out = NULL;
     if (!definition) return NRL_OK;
     script_loss *l = mem_alloc(sizeof *l);
     *l = *definition;
-    l->failed = NRL_OK;
-    l->base = NULL;
-    l->component = NULL;
-    nrl_status st = l->base_config ? loss_base_create(l) : NRL_OK;
+    nrl_status st = l->base_config ? loss_base_open(l, plugins) : NRL_OK;
     if (st == NRL_OK)
         *out = l;
     else
@@ -228,18 +189,12 @@ static int define(lua_State *L)
         .host = h,
         .next = h->losses,
     };
-    h->losses = l; /* the script closes it from here on */
+    h->losses = l;
     read_definition(L, l);
     lua_pushvalue(L, 1);
     l->definition = luaL_ref(L, LUA_REGISTRYINDEX);
     lua_pushstring(L, l->table.plugin.name);
     return 1;
-}
-
-void script_close_losses(script_host *h)
-{
-    for (script_loss *l = h->losses; l; l = l->next)
-        loss_base_close(l);
 }
 
 void script_open_losses(lua_State *L)

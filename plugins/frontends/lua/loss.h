@@ -1,6 +1,6 @@
 /*
  * loss.h - a loss of nrl.loss. loss.c reads its definition, loss_call.c runs it, loss_base.c has the
- * plugin that it may extend.
+ * plugin that it may extend. A definition has no plugin: each run opens its own.
  */
 #ifndef SCRIPT_LOSS_H
 #define SCRIPT_LOSS_H
@@ -8,7 +8,7 @@
 #include <nrl/host.h>
 
 typedef struct script_loss {
-    nrl_algorithm table;
+    nrl_algorithm table; /* of a definition: without what its base adds, and n_terms 0 = those of the base */
     script_host *host;
     struct script_loss *next;
     int definition;    /* registry reference of the table given to nrl.loss; 0 until it is read */
@@ -20,19 +20,17 @@ typedef struct script_loss {
     nrl_component *component; /* of the base */
 } script_loss;
 
-/* The definition of that name, for calls outside of runs; NULL = none. */
+/* The definition of that name; NULL = none. */
 script_loss *script_find_loss(script_host *h, const char *name);
-/* A copy of the definition of that name for one run, with its own instance of the base; *out is NULL if there is no
- * definition. Close the run before the copy. */
-nrl_status script_loss_create(script_host *h, const char *name, script_loss **out);
+/* A copy of the definition of that name for one run, with its own instance of the base, which is opened by the section
+ * `plugins` of that run's config (NULL = none); *out is NULL if there is no definition. Close the run before the copy.
+ */
+nrl_status script_loss_create(script_host *h, const char *name, const nrl_node *plugins, script_loss **out);
 void script_loss_destroy(script_loss *l);
 
-/* Opens the plugin in the definition's `base`; raises its errors. Without `base`, base stays NULL. */
-void loss_base_open(lua_State *L, script_loss *l);
-nrl_status loss_base_create(script_loss *l); /* of base_config; on failure base stays NULL */
+/* Opens the plugin in base_config and adds it to the copy's table; on failure base stays NULL. */
+nrl_status loss_base_open(script_loss *l, const nrl_node *plugins);
 void loss_base_close(script_loss *l);
-/* What the base's instance needs; NULL-terminated, NULL without a base. */
-const char *const *loss_base_needs(const script_loss *l);
 /* b:base_weight(), b:base_loss(): a number or tensor, or a list of n_terms of the base. */
 int loss_base_push_weight(lua_State *L, const nrl_batch *b);
 int loss_base_push_loss(lua_State *L, const nrl_batch *b);

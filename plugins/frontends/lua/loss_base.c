@@ -1,37 +1,103 @@
 /*
- * loss_base.c - nrl.loss{base = "dpo"}: the plugin whose loss a Lua loss extends. The needs, metrics and kind of
- * example of the definition's instance become the definition's. Each run has an instance of its own, which has the
- * state and the parameters of that run.
+ * loss_base.c - nrl.loss{base = "dpo"}: the plugin whose loss a Lua loss extends. It is opened with the run, whose
+ * config says where plugins are and which are allowed, so each run has an instance of its own, with the state and the
+ * parameters of that run. The needs, metrics and kind of example of that instance become the loss's.
  */
 #include "loss.h"
+#include "permit.h"
 
-nrl_status loss_base_create(script_loss *l)
+static nrl_status open_base(script_loss *l, const nrl_node *plugins)
 {
-    nrl_status st = nrl_component_open(&l->host->run, NRL_KIND_ALGORITHM, "base", l->base_config, &l->component);
-    if (st != NRL_OK) return st;
+    NRL_TRY(script_component_open(l->host, plugins, NRL_KIND_ALGORITHM, "base", l->base_config, &l->component));
     const nrl_algorithm *table = (const nrl_algorithm *)nrl_component_table(l->component);
     l->base_self = nrl_component_options(l->component);
-    if (table->create) st = table->create(l->base_self, &l->base_self);
-    if (st == NRL_OK)
-        l->base = table;
-    else
-        loss_base_close(l);
-    return st;
+    if (table->create) NRL_TRY(table->create(l->base_self, &l->base_self));
+    l->base = table;
+    const char *code = nrl_component_identity(l->component);
+    if (!code) return NRL_ERR_IO;
+    l->table.plugin.version = arena_printf(&l->host->memory, "script, base %s %s", table->plugin.name, code);
+    return NRL_OK;
 }
 
-void loss_base_open(lua_State *L, script_loss *l)
+static size_t length(const char *const *words)
 {
-    arena *a = &l->host->memory;
-    if (lua_getfield(L, 1, "base") == LUA_TNIL) return;
-    l->base_config = script_to_node(L, -1, a, "nrl.loss: base");
-    nrl_status st = loss_base_create(l);
-    const char *code = st == NRL_OK ? nrl_component_identity(l->component) : NULL;
-    if (code) {
-        l->table.plugin.version = arena_printf(a, "script, base %s %s", l->base->plugin.name, code);
-        return;
-    }
-    loss_base_close(l);
-    script_raise(L, st == NRL_OK ? NRL_ERR_IO : st);
+    size_t n = 0;
+    while (words && words[n])
+        n++;
+    return n;
+}
+
+/* The needs of the base come first. */
+static void add_needs(script_loss *l)
+{
+    const nrl_algorithm *base = l->base;
+    const char *const *below = base->instance_needs ? base->instance_needs(l->base_self) : base->needs;
+    const char *const *own = l->table.needs;
+    const char **all = arena_alloc(&l->host->memory, (length(below) + length(own) + 1) * sizeof *all);
+    size_t n = 0;
+    for (; below && *below; below++)
+        all[n++] = *below;
+    for (; own && *own; own++)
+        all[n++] = *own;
+    l->table.needs = all;
+}
+
+static size_t count_metrics(const nrl_metric *rows)
+{
+    size_t n = 0;
+    while (rows && rows[n].name)
+        n++;
+    return n;
+}
+
+/* The base numbers its own metrics from 0. */
+static void add_metrics(script_loss *l)
+{
+    const nrl_metric *below = l->base->metrics, *own = l->table.metrics;
+    if (below && l->base->instance_metrics) below = l->base->instance_metrics(l->base_self);
+    nrl_metric *all = arena_alloc(&l->host->memory, (count_metrics(below) + count_metrics(own) + 1) * sizeof *all);
+    size_t n = 0;
+    for (; below && below->name; below++)
+        all[n++] = *below;
+    for (; own && own->name; own++)
+        all[n++] = *own;
+    l->table.metrics = all;
+}
+
+/* What the base adds to the table. The terms of the base come first. */
+static nrl_status add_base(script_loss *l)
+{
+    const nrl_algorithm *base = l->base;
+    const char *name = l->table.plugin.name;
+    if (!l->table.n_terms) l->table.n_terms = base->n_terms;
+    if (l->table.n_terms < base->n_terms)
+        return nrl_fail(NRL_ERR_CONFIG, "loss '%s': terms: got %u, but its base has %u", name, l->table.n_terms,
+                        base->n_terms);
+    if (l->table.tokenwise && (!base->tokenwise || (base->couples && base->couples(l->base_self))))
+        return nrl_fail(NRL_ERR_CONFIG, "loss '%s': tokenwise: the base %s needs whole batches", name,
+                        base->plugin.name);
+    if (!l->table.example_kind) l->table.example_kind = base->example_kind;
+    l->table.best = base->best;
+    if (base->state) l->table.state = loss_state;
+    if (base->group) l->table.group = loss_group;
+    if (base->step_end) l->table.step_end = loss_step_end;
+    if (base->model) l->table.model = loss_model;
+    if (base->model) l->table.bind = loss_bind;
+    if (base->open) l->table.open = loss_open;
+    if (base->rollout) l->table.rollout = loss_rollout;
+    if (base->updates) l->table.updates = loss_updates;
+    l->table.rollout_columns = base->rollout_columns;
+    add_needs(l);
+    add_metrics(l);
+    return NRL_OK;
+}
+
+nrl_status loss_base_open(script_loss *l, const nrl_node *plugins)
+{
+    nrl_status st = open_base(l, plugins);
+    if (st == NRL_OK) st = add_base(l);
+    if (st != NRL_OK) loss_base_close(l);
+    return st;
 }
 
 void loss_base_close(script_loss *l)
@@ -40,12 +106,6 @@ void loss_base_close(script_loss *l)
     nrl_component_close(l->component);
     l->base = NULL;
     l->component = NULL;
-}
-
-const char *const *loss_base_needs(const script_loss *l)
-{
-    if (!l->base) return NULL;
-    return l->base->instance_needs ? l->base->instance_needs(l->base_self) : l->base->needs;
 }
 
 /* ---- in a call ---- */

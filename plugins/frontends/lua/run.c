@@ -135,10 +135,17 @@ typedef struct {
 static const nrl_algorithm *find_loss(void *user, const char *name, void **self)
 {
     const opening *o = user;
-    if (script_loss_create(o->h->host, name, &o->h->loss) != NRL_OK)
+    script_host *host = o->h->host;
+    const nrl_node *plugins = nrl_node_find(nrl_config_root(o->config), "plugins");
+    script_loss *loss = NULL;
+    if (script_loss_create(host, name, plugins, &loss) == NRL_OK) {
+        o->h->loss = loss;
+    } else { /* the definition stands for it until this mistake is reported: no plugin of its name is missing */
         nrl_config_mistake(o->config, NULL, nrl_error_text());
-    *self = o->h->loss;
-    return o->h->loss ? &o->h->loss->table : NULL;
+        loss = script_find_loss(host, name);
+    }
+    *self = loss;
+    return loss ? &loss->table : NULL;
 }
 
 /* The whole tree: the script's table, the command line, ${env:}, settings. Nothing here raises: run_open

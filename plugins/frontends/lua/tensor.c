@@ -193,7 +193,7 @@ static int where(lua_State *L)
 {
     nrl_ctx *ctx = tensor_context(L);
     nrl_tensor *mask = tensor_at(L, 1), *sides[2], *zero, *y;
-    tensor_try(L, nrl_op_unary(ctx, NRL_UNARY_AFFINE, mask, 0, 0, &zero));
+    tensor_try(L, nrl_op_binary(ctx, NRL_BINARY_GREATER, mask, mask, &zero)); /* 0 also for what is not finite */
     for (int i = 0; i < 2; i++) {
         sides[i] = tensor_or_number_at(L, 2 + i);
         if (nrl_tensor_numel(sides[i]) == nrl_tensor_numel(mask)) continue;

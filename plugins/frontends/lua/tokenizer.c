@@ -5,8 +5,7 @@
  */
 #include "base/file.h"
 #include "folder.h"
-#include "host.h"
-#include <nrl/host.h>
+#include "permit.h"
 #include <nrl/tokenizer.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,12 +54,16 @@ static void check(lua_State *L, nrl_status st)
 /* The plugin of that name, or the first that can train. */
 static void open_plugin(lua_State *L, handle *t, const char *word)
 {
-    const nrl_environment *env = &script_of(L)->run;
+    script_host *h = script_of(L);
+    const nrl_node *plugins = script_plugins(h);
     arena *a = script_arena(L);
-    const char *const *names = nrl_plugin_names(env, NRL_KIND_TOKENIZER, a);
+    const nrl_environment env = script_places(h, plugins, a);
+    const char *const *names = nrl_plugin_names(&env, NRL_KIND_TOKENIZER, a);
     for (const char *one = word ? word : *names; one; one = word ? NULL : *++names) {
-        check(L, nrl_component_open(env, NRL_KIND_TOKENIZER, "tokenizer", node_text(&script_of(L)->memory, one),
-                                    &t->plugin));
+        nrl_status st =
+            script_component_open(h, plugins, NRL_KIND_TOKENIZER, "tokenizer", node_text(&h->memory, one), &t->plugin);
+        if (st != NRL_OK && !word) continue; /* another plugin may be able to train */
+        check(L, st);
         if (handle_table(t)->train_begin) break;
         if (word) script_fail(L, "%s: tokenizer '%s' cannot be trained", name, word);
         nrl_component_close(t->plugin);

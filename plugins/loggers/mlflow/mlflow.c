@@ -46,7 +46,7 @@ typedef struct {
     rest server;
     char run_id[MAX_KEY + 1];                  /* empty = not known yet */
     bool is_reopened, has_params, is_finished; /* is_reopened: the server was told that the run continues */
-    int64_t total_steps, n_refused;            /* records that the server does not accept */
+    int64_t n_refused;                         /* records that the server does not accept */
     char params_error[ERROR_SIZE];             /* why it refused parameters; empty = it did not */
 } mlflow;
 
@@ -275,7 +275,7 @@ static nrl_status mlflow_send(void *user, const nrl_record *const *records, size
         if (st == NRL_OK) *n_sent = some;
     }
     for (size_t i = 0; i < *n_sent; i++)
-        m->is_finished = records[i]->kind == NRL_RECORD_END || (m->total_steps && records[i]->step >= m->total_steps);
+        m->is_finished = records[i]->kind == NRL_RECORD_END;
     arena_free(&a);
     return st;
 }
@@ -326,7 +326,6 @@ static nrl_status mlflow_begin(mlflow *m, const nrl_logger_run *run)
     m->run_name = strdup(run->name ? run->name : "run");
     m->config = run->config ? json_write(node_as_written(&a, run->config), 0) : strdup("{}");
     arena_free(&a);
-    m->total_steps = run->total_steps;
     if (!m->run_name || !m->config) return nrl_fail(NRL_ERR_MEMORY, "out of memory for logger 'mlflow'");
     m->server = (rest){.url = m->options->url,
                        .user = m->options->user,

@@ -3,8 +3,8 @@
  *
  * By default the package works offline: it writes OUT/wandb/offline-run-*, which `wandb sync` uploads. Names are those
  * of the transformers Trainer: train/loss, eval/loss, over train/global_step. A thread talks to the process, so neither
- * a slow package nor a missing one delays a step; a process that ends is started again. A resumed run continues the
- * same run of Weights & Biases; steps that are computed again appear twice.
+ * a slow package nor a missing one delays a step; a process that ends is started again. Both that and a resumed run
+ * continue the same run of Weights & Biases; steps that are computed again appear twice.
  */
 #include "base/json.h"
 #include "helper.h"
@@ -39,10 +39,12 @@ typedef struct {
     const wandb_options *options;
     record_queue *queue;
     log_file folder; /* OUT/wandb; never open as a file */
-    char *settings;  /* the first line for the helper */
+    /* The first line for the helper. The second one is for every start after the first: it continues the run of
+     * Weights & Biases that the helper began. */
+    char *settings[2];
+    bool has_started;
     char *log;
     helper helper;
-    int64_t last_step; /* of a run that exports no model, and so ends without NRL_RECORD_END; 0 = it does */
 } wandb;
 
 /* Names as transformers has them: eval_loss is eval/loss, loss is train/loss. */
@@ -89,21 +91,25 @@ static void add_samples(arena *a, nrl_node *tree, const nrl_record *r)
     node_append(a, tree, "samples", list);
 }
 
+static nrl_status start_helper(wandb *w)
+{
+    NRL_TRY(helper_start(&w->helper));
+    const char *settings = w->settings[w->has_started];
+    w->has_started = true;
+    return helper_ask(&w->helper, settings, strlen(settings));
+}
+
 static nrl_status wandb_send(void *user, const nrl_record *const *records, size_t n, size_t *n_sent)
 {
     wandb *w = user;
-    if (!w->helper.pid) {
-        NRL_TRY(helper_start(&w->helper));
-        NRL_TRY(helper_ask(&w->helper, w->settings, strlen(w->settings)));
-    }
+    if (!w->helper.pid) NRL_TRY(start_helper(w));
     for (; *n_sent < n; ++*n_sent) {
         const nrl_record *r = records[*n_sent];
         arena a = {0};
         nrl_node *tree = node_new(&a, NRL_NODE_MAP), *values = node_new(&a, NRL_NODE_MAP);
         add_values(&a, values, r);
         node_append_int(&a, tree, "step", r->step);
-        const bool ends = r->kind == NRL_RECORD_END || (w->last_step && r->step >= w->last_step);
-        node_append(&a, tree, "ends", node_bool(&a, ends));
+        node_append(&a, tree, "ends", node_bool(&a, r->kind == NRL_RECORD_END));
         node_append(&a, tree, "values", values);
         if (r->n_samples) add_samples(&a, tree, r);
         nrl_status st = ask(w, tree);
@@ -124,14 +130,15 @@ static void wandb_close(void *self)
     wandb *w = self;
     record_queue_close(w->queue);
     log_file_close(&w->folder);
-    free(w->settings);
+    for (int i = 0; i < 2; i++)
+        free(w->settings[i]);
     free(w->log);
     free(w);
 }
 
-static void make_settings(wandb *w, const nrl_logger_run *run)
+/* NULL without memory. */
+static char *make_settings(const wandb_options *o, const nrl_logger_run *run, bool continues)
 {
-    const wandb_options *o = w->options;
     arena a = {0};
     nrl_node *map = node_new(&a, NRL_NODE_MAP);
     node_append_text(&a, map, "out", run->out);
@@ -140,23 +147,22 @@ static void make_settings(wandb *w, const nrl_logger_run *run)
     node_append_text(&a, map, "entity", o->entity);
     node_append_text(&a, map, "tags", o->tags);
     node_append_text(&a, map, "mode", o->mode == ONLINE ? "online" : "offline");
-    node_append(&a, map, "continues", node_bool(&a, run->resumed_step > 0));
+    node_append(&a, map, "continues", node_bool(&a, continues));
     node_append(&a, map, "config", run->config ? node_as_written(&a, run->config) : node_new(&a, NRL_NODE_MAP));
     buffer line = {.what = "the settings of logger 'wandb'"};
     json_add(&line, map, 0);
     buffer_puts(&line, "\n");
-    w->settings = buffer_take(&line);
     arena_free(&a);
+    return buffer_take(&line);
 }
 
 static nrl_status wandb_begin(wandb *w, const nrl_logger_run *run)
 {
     NRL_TRY(log_file_init(&w->folder, run, "wandb"));
     if (mkdir(w->folder.path, 0777) && errno != EEXIST) return log_file_failed(w->folder.path, errno);
-    const char *export = nrl_node_string(nrl_node_find(nrl_node_find(run->config, "checkpoint"), "export"), "");
-    if (!strcmp(export, "none")) w->last_step = run->total_steps;
-    make_settings(w, run);
-    if (!w->settings) return NRL_ERR_MEMORY;
+    w->settings[0] = make_settings(w->options, run, run->resumed_step > 0);
+    w->settings[1] = make_settings(w->options, run, true);
+    if (!w->settings[0] || !w->settings[1]) return NRL_ERR_MEMORY;
     if (asprintf(&w->log, "%s/nrl-helper.log", w->folder.path) < 0) {
         w->log = NULL;
         return nrl_fail(NRL_ERR_MEMORY, "out of memory for logger 'wandb'");

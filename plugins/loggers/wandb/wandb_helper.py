@@ -19,18 +19,27 @@ def answer(text):
     link.sendall((text.replace("\n", " ") + "\n").encode("utf-8", "replace"))
 
 
+def read_id(kept, continues):
+    """The id of the run to continue, or None. A new run removes the id that an earlier run has left in the same folder, so
+    that a later start of this helper finds only an id of its own run."""
+    if not os.path.exists(kept):
+        return None
+    if not continues:
+        os.remove(kept)
+        return None
+    with open(kept) as f:
+        return f.read().strip() or None
+
+
 def begin(s):
+    folder = os.path.join(s["out"], "wandb")
+    os.makedirs(folder, exist_ok=True)
+    kept = os.path.join(folder, "nrl-run-id")
+    run_id = read_id(kept, s["continues"])
     os.environ.setdefault("WANDB_SILENT", "true")
     os.environ.setdefault("WANDB_CONSOLE", "off")
     import wandb
 
-    folder = os.path.join(s["out"], "wandb")
-    os.makedirs(folder, exist_ok=True)
-    kept = os.path.join(folder, "nrl-run-id")
-    run_id = None
-    if s["continues"] and os.path.exists(kept):
-        with open(kept) as f:
-            run_id = f.read().strip() or None
     options = {"project": s["project"], "name": s["name"], "dir": s["out"], "config": s["config"], "mode": s["mode"]}
     if s["entity"]:
         options["entity"] = s["entity"]

@@ -42,13 +42,14 @@ static nrl_status linear(rope_reader *r)
     return NRL_OK;
 }
 
-/* The context length before the model's context was extended. */
-static nrl_status original_positions(const rope_reader *r, double *out)
+/* The context length before the model's context was extended: that in `first`, or else in `then`. As in transformers,
+ * longrope prefers the key at the top of config.json, and other kinds that of their own map. */
+static nrl_status original_positions(const rope_reader *r, const nrl_node *first, const nrl_node *then, double *out)
 {
-    double inside;
-    NRL_TRY(
-        llama_read_number(r->rope, "original_max_position_embeddings", 0, (double)r->sizes->max_positions, &inside));
-    return llama_read_number(r->config, "original_max_position_embeddings", 0, inside, out);
+    static const char key[] = "original_max_position_embeddings";
+    double other;
+    NRL_TRY(llama_read_number(then, key, 0, (double)r->sizes->max_positions, &other));
+    return llama_read_number(first, key, 0, other, out);
 }
 
 /* Llama 3.1: long wavelengths are divided by `factor`, short ones are unchanged, and between
@@ -60,7 +61,7 @@ static nrl_status llama3(rope_reader *r)
     NRL_TRY(llama_read_number(r->rope, "factor", 0, NAN, &factor));
     NRL_TRY(llama_read_number(r->rope, "low_freq_factor", 0, NAN, &low));
     NRL_TRY(llama_read_number(r->rope, "high_freq_factor", 0, NAN, &high));
-    NRL_TRY(original_positions(r, &original));
+    NRL_TRY(original_positions(r, r->rope, r->config, &original));
     if (high <= low)
         return nrl_fail(NRL_ERR_DATA, "%s: high_freq_factor %g is not above low_freq_factor %g",
                         nrl_node_place(r->rope), high, low);
@@ -102,7 +103,7 @@ static nrl_status yarn_scale(rope_reader *r, double factor)
 static nrl_status yarn(rope_reader *r)
 {
     double factor, fast, slow, original;
-    NRL_TRY(original_positions(r, &original));
+    NRL_TRY(original_positions(r, r->rope, r->config, &original));
     NRL_TRY(llama_read_number(r->rope, "factor", 0, (double)r->sizes->max_positions / original, &factor));
     NRL_TRY(llama_read_number(r->rope, "beta_fast", 0, 32, &fast));
     NRL_TRY(llama_read_number(r->rope, "beta_slow", 0, 1, &slow));
@@ -129,7 +130,7 @@ static nrl_status yarn(rope_reader *r)
 static nrl_status longrope(rope_reader *r)
 {
     double original, factor, derived, divisor;
-    NRL_TRY(original_positions(r, &original));
+    NRL_TRY(original_positions(r, r->config, r->rope, &original));
     const nrl_node *list = nrl_node_find(r->rope, "short_factor");
     if (nrl_node_kind(list) != NRL_NODE_LIST || (int64_t)nrl_node_size(list) != r->half)
         return nrl_fail(NRL_ERR_DATA, "%s: 'short_factor' is not a list of %lld numbers", nrl_node_place(r->rope),

@@ -151,8 +151,11 @@ static void add_member(const jinja *t, arena *a, const nrl_message *m, size_t i,
     const nrl_node *value = nrl_node_at(m->node, i);
     bool role = !strcmp(key, shared ? "from" : "role"), content = !strcmp(key, shared ? "value" : "content");
     bool hidden = shared && (!strcmp(key, "role") || !strcmp(key, "content"));
-    if (nrl_node_kind(value) == NRL_NODE_NULL || hidden) return;
-    if (role)
+    const bool is_null = nrl_node_kind(value) == NRL_NODE_NULL;
+    if (hidden || (is_null && !content)) return;
+    if (content && is_null) /* of a message with tool calls: templates ask whether it is none */
+        jinja_map_add(a, to, key_of("content"), jinja_from_node(a, value));
+    else if (role)
         jinja_map_add(a, to, key_of("role"), key_of(m->role));
     else if (content)
         jinja_map_add(a, to, key_of("content"), content_of(t, a, m));

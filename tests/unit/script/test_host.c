@@ -333,6 +333,32 @@ static void json_and_jsonl_round_trip(void **state)
     rmdir("host_test_dir");
 }
 
+static void rows_that_cannot_be_written_leave_the_file_alone(void **state)
+{
+    (void)state;
+    static const char *const rows[][2] = {
+        {"{prompt = 'a', completion = 'b'}", "expected a list of rows without gaps, found a table with the field '"},
+        {"{{a = 1}, x = 2}", "found a table with the field 'x'"},
+        {"{[0] = {a = 1}, {a = 2}}", "found a table with the field '0'"},
+        {"{{a = 1}, [7] = {a = 2}}", "found a table with the field '7'"},
+        {"{{a = 1}, {a = print}}", "a: expected a number"},
+        {"{{a = 1}, nil, {a = 2}}", "row 2: expected a number"},
+    };
+    write_text("host_test_kept.jsonl", "{\"kept\":1}\n");
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char script[256];
+        snprintf(script, sizeof script, HEAD "nrl.write_jsonl('host_test_kept.jsonl', %s)", rows[i][0]);
+        assert_error(run_text(script), NRL_ERR_CONFIG, rows[i][1]);
+        snprintf(script, sizeof script, HEAD "nrl.write_jsonl('host_test_no/x.jsonl', %s)", rows[i][0]);
+        assert_error(run_text(script), NRL_ERR_CONFIG, rows[i][1]);
+    }
+    assert_int_equal(access("host_test_no", F_OK), -1);
+    assert_ok(run_text(HEAD "assert(nrl.read_jsonl('host_test_kept.jsonl')[1].kept == 1)\n"
+                            "nrl.write_jsonl('host_test_kept.jsonl', {})\n"
+                            "assert(#nrl.read_jsonl 'host_test_kept.jsonl' == 0)"));
+    remove("host_test_kept.jsonl");
+}
+
 static void modules_beside_the_script_are_found_and_random_numbers_repeat(void **state)
 {
     (void)state;
@@ -377,6 +403,7 @@ int main(void)
         TEST(assignments_of_the_command_line_come_last),
         TEST(sampling_checks_its_arguments),
         TEST(json_and_jsonl_round_trip),
+        TEST(rows_that_cannot_be_written_leave_the_file_alone),
         TEST(modules_beside_the_script_are_found_and_random_numbers_repeat),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
