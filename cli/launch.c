@@ -269,18 +269,24 @@ static const char *launch_run_id(const launch *l)
     return given ? arena_strdup(l->a, given) : "";
 }
 
-/* A start that fails is continued with resume=auto, which would forget another checkpoint that the run began with. */
-static nrl_status check_restartable(const launch *l)
+static bool forgets(const char *resume)
 {
+    return resume && *resume && strcmp(resume, "auto") != 0 && strcmp(resume, "never") != 0;
+}
+
+/* A start that fails is continued with resume=auto, which would forget another checkpoint that the run began with. */
+static nrl_status check_restartable(launch *l)
+{
+    static const char form[] = "--max-restarts: resume=%s; expected resume=auto or none\n"
+                               "hint: `nrl import` starts a run from a checkpoint";
+    config_run config;
     if (strcmp(l->command[1], "run") && strcmp(l->command[1], "resume"))
         return nrl_fail(NRL_ERR_CONFIG, "--max-restarts: `%s` does not train; expected run or resume", l->command[1]);
     for (char **word = l->command + 2; *word; word++)
-        if (!strncmp(*word, "resume=", 7) && strcmp(*word, "resume=auto") && strcmp(*word, "resume=never"))
-            return nrl_fail(NRL_ERR_CONFIG,
-                            "--max-restarts: %s; expected resume=auto or none\n"
-                            "hint: `nrl import` starts a run from a checkpoint",
-                            *word);
-    return NRL_OK;
+        if (!strncmp(*word, "resume=", 7) && forgets(*word + 7)) return nrl_fail(NRL_ERR_CONFIG, form, *word + 7);
+    /* mistakes in the config are reported later */
+    const bool is_read = fill_config(l, &config) == NRL_OK;
+    return is_read && forgets(config.resume) ? nrl_fail(NRL_ERR_CONFIG, form, config.resume) : NRL_OK;
 }
 
 static nrl_status read_flags(launch *l, const launch_flags *f)

@@ -87,6 +87,9 @@ run 2 launch -n 2 --max-restarts 2 -- bench run.yaml
 has err "does not train"
 run 2 launch -n 2 --max-restarts 2 -- run run.yaml resume=whole
 has err "expected resume=auto or none"
+{ cat run.yaml; echo 'resume: whole'; } >begins.yaml
+run 2 launch -n 2 --max-restarts 2 -- run begins.yaml out=begun
+has err "--max-restarts: resume=whole; expected resume=auto or none"
 
 # ---- two nodes ----
 next_port

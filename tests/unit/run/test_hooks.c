@@ -17,6 +17,7 @@ static void calls_are_refused_by_where_they_come_from(void **state)
                                       [INSIDE_LOSS] = {false, false, false, false},
                                       [INSIDE_STEP_HOOK] = {true, false, false, true},
                                       [INSIDE_EVAL_HOOK] = {true, false, false, true},
+                                      [INSIDE_SAMPLES_HOOK] = {false, false, false, true},
                                       [INSIDE_SAVE_HOOK] = {true, false, false, false}};
     (void)state;
     for (int inside = INSIDE_NOTHING; inside <= INSIDE_SAVE_HOOK; inside++)
