@@ -13,12 +13,10 @@
 static void calls_are_refused_by_where_they_come_from(void **state)
 {
     static const char *const calls[] = {"evaluate", RUN_CALL_STEP, RUN_CALL_FINISH, RUN_CALL_SAVE};
-    static const bool allowed[][4] = {[INSIDE_NOTHING] = {true, true, true, true},
-                                      [INSIDE_LOSS] = {false, false, false, false},
-                                      [INSIDE_STEP_HOOK] = {true, false, false, true},
-                                      [INSIDE_EVAL_HOOK] = {true, false, false, true},
-                                      [INSIDE_SAMPLES_HOOK] = {false, false, false, true},
-                                      [INSIDE_SAVE_HOOK] = {true, false, false, false}};
+    static const bool allowed[][4] = {
+        [INSIDE_NOTHING] = {true, true, true, true},         [INSIDE_LOSS] = {false, false, false, false},
+        [INSIDE_STEP_HOOK] = {true, false, false, true},     [INSIDE_EVAL_HOOK] = {true, false, false, true},
+        [INSIDE_SAMPLES_HOOK] = {false, false, false, true}, [INSIDE_SAVE_HOOK] = {true, false, false, false}};
     (void)state;
     for (int inside = INSIDE_NOTHING; inside <= INSIDE_SAVE_HOOK; inside++)
         for (int i = 0; i < 4; i++) {
