@@ -86,13 +86,13 @@ nrl_status data_part_identify(const dataset_options *o, data_part *p)
         b.size = 0;
     }
     char *extra = o->extra ? json_write(o->extra, 0) : NULL;
-    const char *ending = strrchr(p->path, '.'); /* of it depends how some plugins read a file, such as .tsv */
+    const char *ending = strrchr(p->path, '.'); /* some plugins read a file by its ending, such as .tsv */
     buffer_print(&b, "%d\n%s\n%s\n%s\n%" PRId64 "\n%s\n%s\n%" PRId64 "\n%d\n%d\n%d\n%" PRId64 "\n%s\n%s\n%s\n",
                  DATA_CACHE_VERSION, p->reader->plugin, p->reader->options, p->hash, p->bytes,
                  o->tokenizer ? o->tokenizer->identity : "none", template ? template->identity : "none", o->max_length,
                  o->max_length ? p->overlong : 0, o->train_on_all + 2 * o->train_on_last + 4 * o->generates,
                  o->pairs + 2 * o->labels + 4 * o->kl_pairs, o->vocab_size, columns ? columns : "", extra ? extra : "",
-                 ending ? ending : "");
+                 ending && !strchr(ending, '/') ? ending : "");
     hash_bytes(b.text, b.size, p->key);
     buffer_free(&b);
     free(columns);

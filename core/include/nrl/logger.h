@@ -27,8 +27,7 @@ typedef enum {
     /* an evaluation: eval_loss (nats), eval_tokens, eval_seconds, and eval_NAME for each metric NAME of the algorithm
      */
     NRL_RECORD_EVAL = 2,
-    NRL_RECORD_END =
-        3, /* the end of a run: its last step, and which step was exported; the event of the same name has the text */
+    NRL_RECORD_END = 3,     /* the end of a run: its last step and the exported one; the event has the text */
     NRL_RECORD_SAMPLES = 4, /* texts of eval.samples, without values */
     NRL_RECORD_REPORT = 5   /* values that the program or its script reports (nrl_run_report) */
 } nrl_record_kind;
